@@ -1,4 +1,5 @@
 ; What is called is compiled with the pass, for its own architecture: elsewhere only padding works, and the reason is said.
+; Holds compile/cc.
 ; RUN: not env COTENANT_PASS="mode=naps" %opt < %s 2>&1 | FileCheck %s
 ; RUN: env COTENANT_PASS="mode=padding" %opt < %s | FileCheck %s --check-prefix=PADDING
 

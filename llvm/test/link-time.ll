@@ -1,4 +1,5 @@
 ; What the linker optimises once more is put off until then, function by function.
+; Holds compile/marks.
 ; RUN: env COTENANT_PASS="mode=markers" %opt < %s -o %t.ll
 ; RUN: FileCheck %s --check-prefix=BEFORE < %t.ll
 ; RUN: env COTENANT_PASS="mode=markers" %opt < %t.ll | FileCheck %s --check-prefix=AFTER

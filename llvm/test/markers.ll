@@ -1,4 +1,6 @@
 ; Marks stand between two strips of a loop; the loop's own instructions stay what they are.
+; Promise compile/marks: Marks stand between strips of loops, nops where the paper puts them, and loops keep their
+; instructions.
 ; RUN: env COTENANT_PASS="mode=markers" %opt < %s | FileCheck %s
 ; RUN: env COTENANT_PASS="mode=markers" %opt < %s | FileCheck %s --check-prefix=RUNTIME
 ; RUN: env COTENANT_PASS="mode=markers" COTENANT_PASS_REGIONS='[{"function":"chase"},{"function":"straight"}]' %opt < %s | FileCheck %s --check-prefix=REGION

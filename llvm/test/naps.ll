@@ -1,4 +1,5 @@
 ; The mode naps has the same marks, and calls with its two times (Tang §5.3.2).
+; Holds compile/marks.
 ; RUN: env COTENANT_PASS="mode=naps granularity_ns=1000000 duration_ns=2000000" %opt < %s | FileCheck %s
 
 target triple = "x86_64-pc-linux-gnu"

@@ -1,4 +1,5 @@
 ; Nops at the beginning of each selected block and after every `every` instructions (Tang §5.3.1).
+; Holds compile/marks.
 ; RUN: env COTENANT_PASS="mode=padding thickness=3 every=2 coverage=0.2" %opt < %s | FileCheck %s
 ; RUN: env COTENANT_PASS="mode=padding thickness=1 every=100 coverage=0" %opt < %s | FileCheck %s --check-prefix=ONCE
 ; RUN: env COTENANT_PASS="mode=padding" COTENANT_PASS_REGIONS='[{"function":"other"}]' %opt < %s | FileCheck %s --check-prefix=NONE

@@ -1,4 +1,6 @@
 // Programs do the same with every mode at every level, alone and when the linker optimises, and keep their line numbers.
+// Promise compile/same: Programs print the same with every mode of the pass at every level of optimisation, with LTO
+// and in shared libraries.
 // RUN: clang -O2 %s -o %t.plain && %t.plain > %t.expected
 // RUN: for mode in markers naps "padding coverage=0"; do for level in 0 1 2 3 s z; do \
 // RUN:   env COTENANT_PASS="mode=$mode" %clang -O$level -g %s -o %t && %t | cmp - %t.expected && ! llvm-dwarfdump --verify %t | grep error: || exit 1; \

@@ -1,4 +1,5 @@
 // Exceptions pass through marked functions, and destructors run.
+// Holds compile/same.
 // RUN: clang++ -O2 %s -o %t.plain && %t.plain > %t.expected
 // RUN: for mode in "markers coverage=0" "naps coverage=0" "padding coverage=0 every=1"; do for level in 0 1 2 3; do \
 // RUN:   env COTENANT_PASS="mode=$mode" %clangxx -O$level -g %s -o %t && %t | cmp - %t.expected || exit 1; \

@@ -1,4 +1,5 @@
 // A forked child naps for what it executes itself, and threads that are short as often as one that is not.
+// Holds compile/naps.
 // RUN: for level in 0 2; do env COTENANT_PASS="mode=naps granularity_ns=10000000 duration_ns=1000000" %clang -O$level %s -o %t && %t || exit 1; done
 // RUN: env COTENANT_PASS="mode=naps" %clang -O2 -flto -fuse-ld=lld -Wl,--load-pass-plugin=%plugin %s -o %t && %t
 //

@@ -1,4 +1,5 @@
 ; One line that names what is wrong.
+; Holds compile/cc.
 ; RUN: not env COTENANT_PASS="mode=sleep" %opt < %s 2>&1 | FileCheck %s --check-prefix=MODE
 ; RUN: not env COTENANT_PASS="mode=naps granularity_ns=5" %opt < %s 2>&1 | FileCheck %s --check-prefix=NUMBER
 ; RUN: not env COTENANT_PASS="colour=red" %opt < %s 2>&1 | FileCheck %s --check-prefix=KEY

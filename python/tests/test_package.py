@@ -29,6 +29,7 @@ def test_stubs_name_what_the_extension_has():
     assert methods == set(re.findall(r"^    def ([a-z]\w*)", stubs, re.M))
 
 
+# Holds record/replay.
 @pytest.mark.parametrize("example", sorted((PYTHON / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_runs_as_a_notebook(example, tmp_path):
     pytest.importorskip("jupytext")

@@ -22,6 +22,7 @@ def test_the_beginning_is_read():
     assert repr(recording).endswith("policy='sam', mode='enforce')")
 
 
+# Holds record/replay.
 def test_tasks_are_rows():
     tasks = cotenant.Recording(FORMAT_1).tasks()
     assert tasks["round"].nunique() == 6
@@ -51,6 +52,7 @@ def test_rows_weigh_by_their_seconds(name):
         assert table.drop_duplicates("round")["seconds"].sum() <= table["at_s"].max() + 1e-6
 
 
+# Holds record/replay.
 def test_moves_carry_outcome_and_reason():
     moves = cotenant.Recording(FORMAT_1).moves()
     first = moves[moves["round"] == 0]
@@ -59,6 +61,7 @@ def test_moves_carry_outcome_and_reason():
     assert set(moves["effect"]) == {"placement"}
 
 
+# Holds record/replay.
 def test_cpus_and_apps():
     recording = cotenant.Recording(CORPUS / "run-metrics.rec")
     cpus, apps, metrics = recording.cpus(), recording.apps(), recording.metrics()
@@ -67,6 +70,7 @@ def test_cpus_and_apps():
     assert len(metrics) > 0 and metrics["value"].notna().all()
 
 
+# Holds record/replay.
 def test_the_recorded_policy_decides_the_same_again():
     recording = cotenant.Recording(SAM)
     replayed = recording.replay()

@@ -11,6 +11,7 @@ EXAMPLE = Path(__file__).parents[2] / "crates/cotenant/examples/two-apps.toml"
 TEXT = EXAMPLE.read_text()
 
 
+# Holds record/replay.
 def test_a_row_for_each_application_of_each_run():
     runs = cotenant.simulate(EXAMPLE, ["none", "sam"], seeds=2)
     assert len(runs) == 2 * 2 * 2
@@ -36,6 +37,7 @@ def test_settings_reach_the_policy():
     assert together != apart
 
 
+# Holds record/replay.
 def test_requests_have_latencies():
     text = TEXT + "\n[[app]]\nprogram = 'povray06'\nname = 'server'\nwork_s = 1\nload = { requests_per_s = 1000, instructions = 1e5 }\n"
     runs = cotenant.simulate(text, "none", seeds=1)

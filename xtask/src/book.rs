@@ -9,17 +9,17 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The release that is installed where none is there.
+/// The release that is installed if none is present.
 const VERSION: &str = "0.5.4";
 
 /// Builds the book into `target/book`, and serves it unless it is only to be built.
 ///
 /// # Errors
-/// Where mdBook cannot be installed, or fails: it refuses a table of contents that names a page twice or one that is
-/// missing. Where a link of the built book leads nowhere.
+/// mdBook cannot be installed, or fails: it refuses a table of contents with a page twice or a missing one. A broken
+/// link of the built book.
 pub fn make(root: &Path, only_build: bool) -> Result<()> {
     let (mdbook, source) = (mdbook(root)?, target_folder(root).join("book-source"));
-    // What is gone from the pages is to be gone from the book.
+    // Pages removed from the sources must disappear from the book.
     if source.exists() {
         fs::remove_dir_all(&source).with_context(|| source.display().to_string())?;
     }
@@ -46,16 +46,16 @@ pub fn make(root: &Path, only_build: bool) -> Result<()> {
         if let Some(status) = serves.try_wait()? {
             return if status.success() { Ok(()) } else { Err(anyhow!("mdbook failed")) };
         }
-        // It looks for what has changed, as often as a reader would.
+        // It checks for changes, as often as a reader would.
         thread::sleep(Duration::from_secs(1));
         lay_out(root, &source)?;
     }
 }
 
-/// Where files lie in the book that its pages link, but that are no part of it.
+/// The book's folder for linked files that are no pages.
 const SOURCES: &str = "source";
 
-/// The book as mdBook takes it: `docs`, whose links to files elsewhere in the repository lead to copies of these.
+/// The book in mdBook's form: `docs`, whose links to files elsewhere in the repository lead to copies.
 fn lay_out(root: &Path, to: &Path) -> Result<()> {
     let place = |file: &Path| to.join("docs").join(file);
     update(&root.join("book.toml"), &to.join("book.toml"), None)?;
@@ -70,7 +70,7 @@ fn lay_out(root: &Path, to: &Path) -> Result<()> {
         let (text, linked) = inward(inside, &crate::tables::without_templates(&text));
         update(&root.join(file), &place(inside), Some(text.as_bytes()))?;
         for file in linked {
-            // As text: a browser shows it, whatever language it is.
+            // As text, which a browser shows for any language.
             let (from, to) = (root.join(&file), place(Path::new(SOURCES)).join(format!("{file}.txt")));
             let is_page = from.extension().is_some_and(|e| e == "md");
             let page = if is_page { Some(fs::read_to_string(&from).with_context(|| file.clone())?) } else { None };
@@ -81,7 +81,7 @@ fn lay_out(root: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file, or writes a text in its place, where that is not there yet: mdBook notices what changes.
+/// Copies a file, or writes a text in its place, if it differs: mdBook notices changed files.
 fn update(from: &Path, to: &Path, text: Option<&[u8]>) -> Result<()> {
     let text = text.map_or_else(|| fs::read(from), |text| Ok(text.to_owned()));
     let text = text.with_context(|| from.display().to_string())?;
@@ -92,8 +92,7 @@ fn update(from: &Path, to: &Path, text: Option<&[u8]>) -> Result<()> {
     fs::write(to, text).with_context(|| to.display().to_string())
 }
 
-/// A page whose links to files outside of `docs` lead to their copies, and these files, by their path in the
-/// repository.
+/// A page whose links to files outside of `docs` lead to their copies, and these files by their path in the repository.
 fn inward(page: &Path, text: &str) -> (String, BTreeSet<String>) {
     let depth = page.components().count() - 1;
     let outside = format!("]({}", "../".repeat(depth + 1));

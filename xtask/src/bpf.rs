@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What compiles it; another version may choose other instructions.
+/// Its compiler; another version may choose other instructions.
 const CLANG: &str = "clang-19";
 const STRIP: &str = "llvm-strip-19";
 
@@ -21,7 +21,7 @@ fn folder(root: &Path) -> PathBuf {
     root.join("crates/cotenant-bpf/src")
 }
 
-/// Needs clang 19, LLVM's tools and the headers of libbpf. The folder that the source lies in is not in the object.
+/// Needs clang 19, LLVM's tools and the headers of libbpf. The object does not contain the path of its source folder.
 fn compile_to(folder: &Path, object: &Path) -> Result<()> {
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let options = ["-g", "-fdebug-compilation-dir=.", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];
@@ -29,7 +29,7 @@ fn compile_to(folder: &Path, object: &Path) -> Result<()> {
     command.args(options).args([&headers, "-c", "waits.bpf.c", "-o"]).arg(object).current_dir(folder);
     let compile = done(&mut command);
     compile.with_context(|| format!("install {CLANG}, llvm-19 and libbpf-dev"))?;
-    // Debug information goes, what describes types for the kernel stays.
+    // Debug information is removed, types for the kernel stay.
     done(Command::new(STRIP).arg("-g").arg(object)).map(drop)
 }
 

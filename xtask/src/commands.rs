@@ -19,7 +19,7 @@ pub fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Runs a command to its end; returns what it printed.
+/// Runs a command to its end; returns its output.
 pub fn done(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.output().with_context(|| format!("{name} cannot be started"))?;
@@ -27,6 +27,13 @@ pub fn done(command: &mut Command) -> Result<String> {
         bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Files of the repository that match git's patterns, or all files; untracked ones included, deleted ones not.
+pub fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
+    let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
+    let list = done(Command::new("git").args(list).current_dir(root))?;
+    Ok(list.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
 }
 
 /// Cargo: the one that runs this.

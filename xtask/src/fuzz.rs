@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: every parser of foreign input under libFuzzer, one program after another (`fuzz/`).
 //!
-//! No sanitizer takes part, so that stable Rust is enough: the parsers are safe Rust. The bound on memory is one of the
-//! address space, which an allocation that nobody touches exceeds as well.
+//! No sanitizer is used, so that stable Rust suffices: the parsers are safe Rust. The bound on memory is one of the
+//! address space, which even an untouched allocation exceeds.
 
 use crate::commands::cargo_program;
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 /// Memory of a program, KiB of address space.
 const MEMORY_KIB: u64 = 768 << 10;
-/// The same for what is resident, MiB.
+/// The same for resident memory, MiB.
 const RESIDENT_MIB: u64 = 512;
 /// Seconds after which one input hangs.
 const HANG_S: u64 = 5;
@@ -31,7 +31,7 @@ pub struct Args {
 /// Looks through the groups, and reports as a test runner does.
 ///
 /// # Errors
-/// Where a group is unknown, or the programs cannot be built.
+/// An unknown group; programs that cannot be built.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let chosen: Vec<&Group> = match &args.groups[..] {
         [] => GROUPS.to_vec(),
@@ -66,7 +66,7 @@ fn named(name: &str) -> Result<&'static Group> {
     Ok(group)
 }
 
-/// What is needed and not there.
+/// The missing requirement.
 fn missing() -> Option<&'static str> {
     let there = |command: &mut Command| command.arg("--version").output().is_ok_and(|output| output.status.success());
     if !there(Command::new(cargo_program()).arg("fuzz")) {
@@ -76,7 +76,7 @@ fn missing() -> Option<&'static str> {
     (!there(&mut Command::new(compiler))).then_some("there is no C++ compiler for libFuzzer; install g++")
 }
 
-/// Gives a group its time. What it found, and how many inputs it took.
+/// Fuzzes a group for its time. Returns its finding, and the number of inputs.
 fn look(folder: &Path, group: &Group, seconds: u64) -> Result<(Option<String>, u64)> {
     let corpus = folder.join("corpus").join(group.name);
     fs::create_dir_all(&corpus)?;
@@ -108,7 +108,7 @@ fn look(folder: &Path, group: &Group, seconds: u64) -> Result<(Option<String>, u
     Ok((Some(format!("failed: {}", lines.join("; "))), inputs))
 }
 
-/// Where cargo-fuzz has put a program: in a folder for this machine's target.
+/// The program built by cargo-fuzz, in a folder for this machine's target.
 fn program(folder: &Path, group: &Group) -> Result<PathBuf> {
     let built = fs::read_dir(folder.join("target"))?.flatten().map(|of| of.path().join("release").join(group.name));
     built

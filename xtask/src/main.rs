@@ -12,6 +12,7 @@ mod package;
 mod pictures;
 mod reference;
 mod semver;
+mod specification;
 mod suite;
 mod tables;
 mod tidy;
@@ -47,6 +48,8 @@ enum Task {
     Completions,
     /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
     Reference,
+    /// Rewrite SPECIFICATION.md from the promises in comments above tests
+    Specification,
     /// Build the book with mdBook and serve it, with its search, on port 3000
     Book {
         /// Only build it, into target/book
@@ -98,6 +101,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
         Task::Reference => reference::write(root),
+        Task::Specification => specification::write(root),
         Task::Book { build } => book::make(root, *build),
         Task::Bpf => bpf::compile(root),
         Task::Tables(args) => tables::write(root, args),
@@ -116,7 +120,7 @@ fn run(task: &Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has man pages and completions.
+/// The programs with man pages and completions.
 fn programs() -> [clap::Command; 2] {
     [cotenant::cli::Cli::command(), cotenant_lab::Cli::command()]
 }
@@ -144,7 +148,7 @@ fn full(root: &Path) -> Result<()> {
     let symbols = ("CARGO_PROFILE_RELEASE_STRIP", "none");
     let inputs = [("COTENANT_INPUTS", "100000"), ("COTENANT_KILLS", "200"), ("COTENANT_TRIALS", "10000")];
     let long = [&inputs[..], &[("PROPTEST_CASES", "5000"), symbols]].concat();
-    // What was skipped, since something is missing here: that is no success.
+    // Tests skipped for missing requirements, which are no success.
     let skipped = RefCell::new(Vec::new());
     let counts = |program: &Path, args: &[&str]| -> Result<()> {
         let name = [&[&*program.to_string_lossy()][..], args].concat().join(" ");
@@ -190,7 +194,7 @@ fn full(root: &Path) -> Result<()> {
     done
 }
 
-/// Runs a test runner, and passes on what it prints: its tally, where that has skipped anything.
+/// Runs a test runner, and passes on its output; returns its tally if it skipped tests.
 fn skips(runner: &mut Command) -> Result<Option<String>> {
     let mut child = runner.stdout(Stdio::piped()).spawn()?;
     let mut out = BufReader::new(child.stdout.take().context("a pipe was asked for")?);

@@ -1,9 +1,9 @@
 //! `cargo xtask mutants`: whether the tests notice when the code is changed.
 //!
-//! cargo-mutants lists the changes that can be made. This chore draws a seeded sample in random order, so that an
-//! interrupted run has a fair sample, too, and goes on where it stopped. It makes one change at a time, in a clone of
-//! the last commit below `target/mutants`, and runs the tests of the crate. cargo-mutants itself could, too, but up to
-//! version 27.1 it cannot be told to make just these changes: `--re` does not hold for those that leave out a field.
+//! cargo-mutants lists the possible changes. This chore draws a seeded sample in random order, so that an interrupted
+//! run has a fair sample and can continue. It makes one change at a time in a clone of the last commit below
+//! `target/mutants`, and runs the tests of the crate. cargo-mutants itself cannot select these changes up to version
+//! 27.1: `--re` does not apply to those that leave out a field.
 
 use crate::commands::cargo_program;
 use anyhow::{Context, Result, ensure};
@@ -35,8 +35,7 @@ const SCOPES: [Scope; 4] = [
         what: &["--tests"],
         filters: &[],
     },
-    // Resolving orders, and what it asks: rules, and --pin. That several rules decide in turn is tested with
-    // recordings.
+    // Resolving orders, with rules and --pin. Recordings test that several rules decide in turn.
     Scope {
         package: "cotenant-model",
         files: &[
@@ -106,7 +105,7 @@ pub struct Args {
 /// Tries the changes and reports.
 ///
 /// # Errors
-/// Where cargo-mutants is not installed, or the tests fail without a change.
+/// cargo-mutants is not installed, or the tests fail without a change.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let version = Command::new(cargo_program()).args(["mutants", "--version"]).stderr(Stdio::null()).output()?;
     ensure!(version.status.success(), "cargo-mutants is not installed: cargo install cargo-mutants --locked");
@@ -143,17 +142,17 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
 /// A change that can be made.
 struct Mutant {
     scope: &'static Scope,
-    /// File, line, column and what is replaced by what.
+    /// File, line, column, and the replaced and the new text.
     name: String,
     file: String,
-    /// First and last line and column of what is replaced, from 1; that column itself stays.
+    /// First and last line and column of the replaced text, from 1; the last column stays.
     from: (usize, usize),
     to: (usize, usize),
     replacement: String,
 }
 
 impl Mutant {
-    /// As `cargo mutants --list --json` tells it.
+    /// From the output of `cargo mutants --list --json`.
     fn read(scope: &'static Scope, told: &Value) -> Option<Self> {
         let text = |key: &str| Some(told[key].as_str()?.to_owned());
         let place = |end: &str| {
@@ -164,7 +163,7 @@ impl Mutant {
         Some(Self { scope, name: text("name")?, file: text("file")?, from, to, replacement: text("replacement")? })
     }
 
-    /// The source with the change; `None` where it is another source.
+    /// The source with the change; `None` for another source.
     fn apply(&self, source: &str) -> Option<String> {
         let at = |(line, column): (usize, usize)| {
             let begin: usize = source.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
@@ -175,7 +174,7 @@ impl Mutant {
     }
 }
 
-/// Where changes are made.
+/// The place of changes.
 struct Trial {
     folder: PathBuf,
     timeout: u32,
@@ -203,8 +202,8 @@ impl Trial {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]).arg(program);
         command.current_dir(self.tree()).env("CARGO_TARGET_DIR", self.folder.join("target"));
-        // Incremental builds of one crate, without what only debuggers read, and a little optimised, for the
-        // simulator's tests compute a lot; the same cases of properties each time.
+        // Incremental builds of one crate, without data for debuggers, and slightly optimised, since the simulator's
+        // tests compute a lot; always with the same cases of properties.
         command.envs([
             ("CARGO_INCREMENTAL", "1"),
             ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -243,7 +242,7 @@ impl Trial {
         outcome
     }
 
-    /// What the tests say of the clone as it is.
+    /// The tests' result for the unchanged clone.
     fn test(&self, scope: &Scope) -> Result<Outcome> {
         let packages = || ["test"].into_iter().chain(scope.tests.iter().flat_map(|package| ["--package", package]));
         let silent = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -261,7 +260,7 @@ impl Trial {
     }
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// A test failed.
@@ -291,7 +290,7 @@ impl Outcome {
     }
 }
 
-/// What became of changes by now, in a file: a line each.
+/// The outcomes of changes so far, in a file: a line each.
 struct Log {
     file: fs::File,
     known: BTreeMap<String, Outcome>,
@@ -313,7 +312,7 @@ impl Log {
     }
 }
 
-/// Survivors and those that hung, a line per package, and one that programs read.
+/// Survivors and hung ones, a line per package, and one for programs.
 fn report(sample: &[Mutant], there_are: usize, args: &Args, log: &Log) {
     let count = |package: Option<&str>, outcome| {
         let of = sample.iter().filter(|m| package.is_none_or(|p| m.scope.package == p));
@@ -371,7 +370,7 @@ mod tests {
         // 81 of 263 (Newcombe, Statistics in Medicine 1998, table I): 0.2553 to 0.3662.
         let (low, high) = interval(81, 263).unwrap();
         assert!((low - 0.2553).abs() < 5e-5 && (high - 0.3662).abs() < 5e-5, "{low} {high}");
-        // None of 20: 0 to 0.1611, likewise.
+        // None of 20: 0 to 0.1611, by the same formula.
         let (low, high) = interval(0, 20).unwrap();
         assert!(low.abs() < 1e-12 && (high - 0.1611).abs() < 5e-5, "{low} {high}");
         assert_eq!(interval(0, 0), None);

@@ -22,7 +22,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Pages that are not what the definitions give, and commands whose JSON nothing explains.
+/// Pages that differ from the definitions, and commands with unexplained JSON.
 pub fn wrong(root: &Path) -> Vec<String> {
     let mut wrong = Vec::new();
     let pages = pages(root);
@@ -120,7 +120,7 @@ fn section(out: &mut String, command: &Command, depth: usize) {
     }
 }
 
-/// An option that a subcommand has from its parent stands in the parent's table.
+/// An option that a subcommand inherits is in the parent's table.
 fn shown(command: &Command, arg: &Arg) -> bool {
     let inherited = arg.is_global_set() && !command.has_subcommands();
     !(arg.is_hide_set() || inherited || ["help", "version"].contains(&arg.get_id().as_str()))
@@ -159,7 +159,7 @@ fn row(out: &mut String, arg: &Arg) {
 }
 
 /// One paragraph in lines of at most [`COLUMNS`].
-fn wrapped(paragraph: &str) -> String {
+pub fn wrapped(paragraph: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in paragraph.split_whitespace() {
         let length = word.chars().count();

@@ -5,7 +5,7 @@ use anyhow::Result;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// The crates whose interface is a promise.
+/// The crates with a stable interface.
 const LIBRARY: [&str; 2] = ["cotenant-model", "cotenant-policies"];
 
 /// Arguments of `cargo xtask semver`.
@@ -19,7 +19,7 @@ pub struct Args {
 /// Compares, and reports as a test runner does.
 ///
 /// # Errors
-/// Where cargo does not start.
+/// cargo does not start.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let tool = done(Command::new(cargo_program()).args(["semver-checks", "--version"]));
     if tool.is_err() {

@@ -1,9 +1,9 @@
 //! `cargo xtask tests`: the tests of all packages as `cargo test` runs them, but several programs of tests at a time,
 //! and how long each test took.
 //!
-//! Many tests only wait, for time to pass or for processes. libtest tells no times on stable Rust; but it starts tests
-//! in the order of their names, the next one when one has ended, so their ends tell how long each took. What failed is
-//! printed once more at the end, where people look.
+//! Many tests only wait for time or processes. libtest reports no times on stable Rust; but it starts tests in the
+//! order of their names, each when one has ended, so that their ends give the times. Failures are printed once more at
+//! the end.
 
 use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result, bail};
@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packages whose tests watch real processes in real time. Their programs run at normal priority; those of the other
-/// packages run beside them at the lowest, in the time in which they wait.
+/// Packages whose tests observe real processes in real time. Their programs run at normal priority; other packages' run
+/// beside them at the lowest, while they wait.
 const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant", "programs are measured, slowed down and paused, and goals are kept"),
     ("cotenant-daemon", "services are followed, and clients of its sockets wait"),
@@ -32,7 +32,7 @@ const IN_REAL_TIME: [(&str, &str); 5] = [
 const WATCHING: usize = 2;
 const BESIDE: usize = 2;
 
-/// How often the output of a program is looked at.
+/// Interval of reading the output of a program.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A program of tests, or all tests in documentation.
@@ -47,12 +47,12 @@ struct Program {
     executable: Option<PathBuf>,
 }
 
-/// How the tests went so far.
+/// The results of the tests so far.
 #[derive(Default)]
 struct Done {
     /// Seconds that each test took.
     times: Vec<(f64, String)>,
-    /// Programs that failed, and what they printed of the tests that did.
+    /// Failed programs, and the output of their failed tests.
     failed: Vec<(String, String)>,
 }
 
@@ -60,7 +60,7 @@ struct Done {
 /// test are in `test-times` in cargo's target folder.
 ///
 /// # Errors
-/// Where they cannot be built or started.
+/// They cannot be built or started.
 pub fn run(root: &Path) -> Result<ExitCode> {
     let (in_real_time, mut others): (Vec<_>, Vec<_>) = programs(root)?
         .into_iter()
@@ -106,7 +106,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
 }
 
 impl Done {
-    /// Prints what a program said, and takes over its times.
+    /// Prints a program's output, and adds its times.
     fn add(&mut self, program: &Program, ran: Ran) -> Result<()> {
         let Program { package, title, .. } = program;
         let mut out = std::io::stdout().lock();
@@ -121,7 +121,7 @@ impl Done {
     }
 }
 
-/// The programs of tests, built where they are not; in cargo's order.
+/// The programs of tests, built if missing; in cargo's order.
 fn programs(root: &Path) -> Result<Vec<Program>> {
     let build = ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let out = Command::new(cargo_program()).args(build).current_dir(root).stderr(Stdio::inherit()).output()?;
@@ -146,7 +146,7 @@ fn programs(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// What became of a program of tests.
+/// The result of a program of tests.
 struct Ran {
     success: bool,
     seconds: f64,
@@ -154,8 +154,8 @@ struct Ran {
     times: Vec<(f64, String)>,
 }
 
-/// Runs a program of tests. Its output goes into a file that is read meanwhile, not into a pipe: a process that a test
-/// leaves behind would keep a pipe open for ever.
+/// Runs a program of tests. Its output goes into a file that is read meanwhile, not into a pipe, which a process left
+/// by a test would keep open for ever.
 fn test(program: &Program, logs: &Path, priority: u8) -> Result<Ran> {
     let log = logs.join(format!("{}-{}", program.package, program.title.replace('/', "-")));
     let file = File::create(&log).with_context(|| log.display().to_string())?;
@@ -199,7 +199,7 @@ fn named(executable: &Path, folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The tests that have ended, by what a program said so far, each time one ended.
+/// The ended tests, according to a program's output so far, after each end.
 fn ended(said: &str) -> impl Iterator<Item = &str> {
     let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
     whole.lines().filter_map(|line| {
@@ -209,14 +209,14 @@ fn ended(said: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a program said of the tests that failed; all of it where it did not come to its end.
+/// A program's output on failed tests; all of it if it did not finish.
 fn failures(said: &str) -> &str {
     let from = said.find("\nfailures:\n").unwrap_or(0);
     let to = said[from..].find("\ntest result: ").map_or(said.len(), |end| from + end);
     said[from..to].trim()
 }
 
-/// How long each test took that ended: so many run at a time, and the next one starts when one ends.
+/// Duration of each test that ended: so many run at a time, and the next one starts when one ends.
 fn times(names: &[String], ends: &[(f64, String)], at_a_time: usize) -> Vec<(f64, String)> {
     let began = |place: usize| place.checked_sub(at_a_time).map_or(Some(0.0), |before| Some(ends.get(before)?.0));
     let place: BTreeMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (&**name, place)).collect();

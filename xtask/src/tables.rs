@@ -44,7 +44,7 @@ struct Run {
     gave: Value,
 }
 
-/// Measures what is to be measured, and rewrites the tables.
+/// Runs the selected measurements, and rewrites the tables.
 pub fn write(root: &Path, args: &Args) -> Result<()> {
     // Before a build of minutes.
     for name in args.anew.iter().filter(|name| *name != "all") {
@@ -74,7 +74,7 @@ pub fn write(root: &Path, args: &Args) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// Pages whose tables are not what their results give, and results that no page shows.
+/// Pages whose tables differ from their results, and results without a page.
 pub fn wrong(root: &Path) -> Result<Vec<String>> {
     let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
     for page in pages(root)? {
@@ -111,7 +111,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(list.lines().map(|file| root.join(file)).filter(|file| file.exists()).collect())
 }
 
-/// The files that a template behind its mark names.
+/// The files named after a template's mark.
 fn names(template: &str) -> impl Iterator<Item = &str> {
     template.lines().next().unwrap_or_default().split_whitespace()
 }
@@ -128,7 +128,7 @@ pub fn without_templates(text: &str) -> String {
     out + rest
 }
 
-/// The page with each block behind a template written anew.
+/// The page with each templated block rendered again.
 fn rendered(root: &Path, text: &str) -> Result<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(MARK) {
@@ -162,7 +162,7 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
     Ok(out + rest)
 }
 
-/// How many cells a row of a table has.
+/// Number of cells in a row of a table.
 fn cells(row: &str) -> usize {
     row.replace("\\|", "").matches('|').count()
 }
@@ -179,7 +179,7 @@ fn fill(results: &Results, template: &str) -> Result<String> {
     Ok(environment.render_str(template, context! { run => minijinja::Value::from(Serde(run)) })?)
 }
 
-/// The one row of an experiment of `cotenant-lab reproduce` whose label is this, or begins so.
+/// The single row of an experiment of `cotenant-lab reproduce` with this label, or this beginning of it.
 #[allow(clippy::needless_pass_by_value)] // as MiniJinja calls it
 fn row(outcome: minijinja::Value, label: &str) -> Result<minijinja::Value, Error> {
     let labelled = |is: &dyn Fn(&str) -> bool| -> Result<Vec<minijinja::Value>, Error> {
@@ -220,7 +220,7 @@ fn read(root: &Path, name: &str) -> Result<Results> {
     serde_json::from_str(&text).with_context(|| format!("{FOLDER}/{name}.json"))
 }
 
-/// Runs the commands of a file, all or one, and writes what each gives as soon as it is there.
+/// Runs the commands of a file, all or one, and writes each result at once.
 fn measure(root: &Path, name: &str) -> Result<()> {
     let (name, only) = name.split_once('/').map_or((name, None), |(name, key)| (name, Some(key)));
     let mut results = read(root, name)?;
@@ -272,7 +272,7 @@ fn round(value: &mut Value) {
     }
 }
 
-/// JSON whose elements have a line each, where they fit: what changes is a line in a diff.
+/// JSON with one line per element if it fits, for readable diffs.
 fn lay_out(value: &Value, depth: usize, out: &mut String) {
     let line = value.to_string();
     let (open, close, elements): (_, _, Vec<(String, &Value)>) = match value {

@@ -1,20 +1,20 @@
-//! What neither the compiler nor clippy checks.
+//! Checks beyond those of the compiler and clippy.
 
+use crate::commands::tracked;
 use crate::house::words;
 use crate::tables;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Marks of unfinished work, split so that this file does not carry them.
 const UNFINISHED: &[&str] =
     &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
 
-/// Runs every check and fails with the list of what is wrong.
+/// Runs every check and fails with the list of problems.
 pub fn check(root: &Path) -> Result<()> {
-    let files = tracked(root)?;
+    let files = tracked(root, &[])?;
     let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;
     let mut wrong = Vec::new();
     for file in &files {
@@ -43,6 +43,7 @@ pub fn check(root: &Path) -> Result<()> {
     wrong.extend(pages_left_out(root, &files)?);
     wrong.extend(words::count(root)?.wrong());
     wrong.extend(crate::reference::wrong(root));
+    wrong.extend(crate::specification::wrong(root)?);
     wrong.extend(crate::pictures::wrong(root));
     wrong.extend(tables::wrong(root)?);
     wrong.extend(undocumented_dependencies(root)?);
@@ -55,8 +56,8 @@ pub fn check(root: &Path) -> Result<()> {
     bail!("tidy found {} problem(s):\n{}", wrong.len(), wrong.join("\n"))
 }
 
-/// What a program embeds lies in its package: elsewhere `cargo install` of that package does not find it. Tests, and
-/// what is never shipped, embed from wherever they like.
+/// Files embedded by a program must be in its package: `cargo install` does not find others. Tests and unshipped
+/// programs may embed from anywhere.
 fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -96,7 +97,7 @@ const LOCKED: [&str; 15] = [
     "personality",
 ];
 
-/// What a program can hold up is asked in one place, which waits for none for long. Tests may wait.
+/// Queries that a program can delay belong in one place, which never waits long. Tests may wait.
 fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -118,7 +119,7 @@ fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
 }
 
-/// What reads a file or lists a folder.
+/// Functions that read a file or list a folder.
 const READS: [&str; 10] = [
     "bounded::text(",
     "bounded::read(",
@@ -132,7 +133,7 @@ const READS: [&str; 10] = [
     "fs.numbered(",
 ];
 
-/// What makes nothing of an error.
+/// Calls that turn an error into an empty value.
 const EMPTY: [&str; 6] = [
     ".unwrap_or_default()",
     ".unwrap_or(vec![])",
@@ -142,8 +143,8 @@ const EMPTY: [&str; 6] = [
     ".ok().into_iter().flatten()",
 ];
 
-/// A file that cannot be read as expected is not an empty one. Clippy tells this of results; here is what they have
-/// become. Tests may expect to read; what reads topologies names what it could not read.
+/// An unreadable file is not an empty one. Clippy finds unused results; this finds their conversions. Tests may expect
+/// to read; topology readers report what they could not read.
 fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -174,15 +175,6 @@ fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
-    let list = Command::new("git")
-        .args(["ls-files", "-co", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git ls-files")?;
-    Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
-}
-
 /// Links to files of the repository, or to headings of pages, that are not there.
 fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
     let leads = |link: &str| {
@@ -202,7 +194,7 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What GitHub and mdBook call the headings of a page in links to them.
+/// The anchors of a page's headings in links by GitHub and mdBook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut example) = (BTreeSet::new(), false);
     for line in text.lines() {
@@ -265,7 +257,7 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages that the contents beside them do not name: of the book, and of measurements.
+/// Pages missing in their table of contents: of the book, and of measurements.
 fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for (folder, contents) in [("docs", "docs/SUMMARY.md"), ("lab/docs", "lab/docs/README.md")] {
@@ -280,7 +272,7 @@ fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Every dependency has a line in CONTRIBUTING.md that says why it is there.
+/// Every dependency has a line in CONTRIBUTING.md with its reason.
 fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
     let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
     let why = fs::read_to_string(root.join("CONTRIBUTING.md"))?;
@@ -298,7 +290,7 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
     let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();
     let mut wrong = Vec::new();
-    for document in ["ARCHITECTURE.md", "SPECIFICATION.md", "lab/docs/departures.md", "lab/docs/threats-tests.md"] {
+    for document in ["ARCHITECTURE.md", "lab/docs/departures.md", "lab/docs/threats-tests.md"] {
         let text = fs::read_to_string(root.join(document))?;
         let quoted = text.split('`').skip(1).step_by(2);
         let is_test = |name: &&str| {
@@ -377,6 +369,7 @@ mod tests {
         assert_eq!(long_page(Path::new("lab/docs/a.md"), &"word ".repeat(601), ""), None);
     }
 
+    /// Holds undo/pauses.
     #[test]
     fn asking_past_the_door_is_found() {
         let wrong = |file: &str, text: &str| asks_past_the_door(Path::new(file), text).len();

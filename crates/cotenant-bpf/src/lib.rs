@@ -1,4 +1,4 @@
-//! Waits for CPUs, and what had the CPU meanwhile, from the scheduler's tracepoints by BPF.
+//! Waits for CPUs, and the work that occupied them meanwhile, from the scheduler's tracepoints by BPF.
 //!
 //! ```text
 //! Tracer   loads the object, says whose threads are whose, reads maps once in a while
@@ -6,9 +6,9 @@
 //!  └── tally    what was read → waits of applications: no system call, tested by dumps
 //! ```
 //!
-//! The object is compiled by `cargo xtask bpf` and committed, so that users need no clang. Programs and maps go with
-//! the process, however it ends: nothing is pinned. No event goes to user space, and of other programs names, control
-//! groups and times alone are read.
+//! The object is compiled by `cargo xtask bpf` and committed, so that users need no clang. Nothing is pinned: programs
+//! and maps end with the process. No event goes to user space; of unobserved programs only names, control groups and
+//! times are read.
 
 mod object;
 mod tally;

@@ -22,7 +22,7 @@ pub struct RawWaits {
     pub buckets: [u64; BUCKETS],
 }
 
-/// Which application waited behind what.
+/// The cause of an application's waits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlameKey {
@@ -54,7 +54,7 @@ impl Default for RawWaits {
 }
 
 impl RawWaits {
-    /// Lengths of waits, nanoseconds. What was shorter than the first bound is in a bucket that begins at 0.
+    /// Lengths of waits, nanoseconds. Lengths below the first bound are in a bucket that begins at 0.
     pub fn lengths(&self) -> Histogram {
         let bound = |bucket: usize| {
             let (octave, part) = (bucket as u32 >> SUB_BITS, bucket as u64 & ((1 << SUB_BITS) - 1));

@@ -1,20 +1,20 @@
-//! What was read of the maps → waits of applications.
+//! Readings of the maps → waits of applications.
 
 use crate::object::{BlameKey, RawWaits, cause};
 use cotenant_model::{AppId, Cause, Time, Waits};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Causes of an application that are named at a time.
+/// Causes that can be named per application at a time.
 const NAMED: usize = 32;
 
-/// A cause gets its name from this share of what was waited for since the last reading.
+/// A cause is named from this share of all waiting since the previous reading.
 const SHARE: f64 = 0.01;
 
-/// How long without anything new until a cause is forgotten.
+/// A cause is dropped after this time without new waits.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// What the maps held at a moment.
+/// The content of the maps at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dump {
     /// By slot.
@@ -25,7 +25,7 @@ pub struct Dump {
 /// Waits so far.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Nanoseconds, and since when they are the same.
+    /// Nanoseconds, and the time of their last change.
     last: HashMap<BlameKey, (u64, Time)>,
     apps: BTreeMap<AppId, Sums>,
 }
@@ -37,18 +37,18 @@ struct Sums {
 }
 
 impl Tally {
-    /// Waits of an application, since it is observed.
+    /// Waits of an application since its observation began.
     pub fn of(&self, app: AppId) -> Option<&Waits> {
         self.apps.get(&app).map(|sums| &sums.waits)
     }
 
-    /// An application is observed no more.
+    /// Ends the observation of an application.
     pub fn forget(&mut self, app: AppId) {
         self.apps.remove(&app);
     }
 
-    /// Takes in what was read at that time. `app`: which application has a slot; `cgroup`: the path of the group with
-    /// that id. Returns what can be removed from the map, since nothing came for long.
+    /// Adds a reading of that time. `app`: the application of a slot; `cgroup`: the path of the group with that id.
+    /// Returns entries without recent waits, for removal from the map.
     pub fn add(
         &mut self,
         at: Time,
@@ -172,6 +172,7 @@ mod tests {
     }
 
     /// Whatever comes and goes, what is named is bounded, and what is waited for is the sum of its causes.
+    /// Holds see/waits-behind.
     #[test]
     fn short_lived_programs_are_forgotten() {
         let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! The object in the kernel: loading it, saying whose threads are whose, and reading it.
+//! The object in the kernel: it is loaded, gets the applications' threads, and is read.
 
 use crate::object::{APPS, BlameKey, OBJECT, RawWaits};
 use crate::tally::{Dump, Tally};
@@ -11,10 +11,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Below this version of Linux nothing was tried.
+/// The oldest tested version of Linux.
 const OLDEST: (u32, u32) = (6, 1);
 
-/// Programs of the object and the tracepoints that they belong to; without the first two nothing is known.
+/// Programs of the object and their tracepoints; the first two are required.
 const POINTS: [(&str, &str); 6] = [
     ("switched", "sched_switch"),
     ("waking", "sched_waking"),
@@ -28,7 +28,7 @@ const NEEDED: usize = 2;
 /// The iterator over threads.
 const MARK: &str = "mark";
 
-/// Why waits cannot be seen here, with the remedy where there is one.
+/// Why waits cannot be observed here, with a remedy if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blind {
     /// The rights are missing.
@@ -43,33 +43,32 @@ pub enum Blind {
     /// The kernel does not describe itself.
     #[error("this kernel has no /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
     NoBtf,
-    /// The kernel is older than what was tried.
+    /// The kernel is older than the tested ones.
     #[error("Linux {0} is too old for it: it needs {major}.{minor}", major = OLDEST.0, minor = OLDEST.1)]
     TooOld(String),
-    /// Anything else, as the kernel says it.
+    /// Any other error of the kernel.
     #[error("{what}: {why}")]
     Refused {
-        /// What was refused.
+        /// The refused action.
         what: String,
-        /// By which error.
+        /// The kernel's error.
         why: String,
     },
 }
 
-/// Sees the waits of applications as long as it lives.
+/// Observes the waits of applications during its lifetime.
 #[derive(Debug)]
 pub struct Tracer {
     object: Ebpf,
-    /// What is in the map of processes, by us.
+    /// Our entries in the map of processes.
     processes: BTreeMap<u32, u32>,
     slots: Slots,
     tally: Tally,
-    /// Tracepoints that this kernel does not have, or refuses.
+    /// Tracepoints that this kernel lacks or refuses.
     missing: Vec<String>,
 }
 
-/// Which application has which slot. One that was freed is the last to be taken again, since the past of CPUs may name
-/// it for a while.
+/// The application of each slot. A freed one is reused last, since the history of CPUs may refer to it for a while.
 #[derive(Debug)]
 struct Slots {
     of: BTreeMap<AppId, u32>,
@@ -77,12 +76,12 @@ struct Slots {
 }
 
 impl Tracer {
-    /// Loads the object. Takes some hundredths of a second.
+    /// Loads the object, in some hundredths of a second.
     ///
     /// # Errors
     /// [`Blind`]
     pub fn load() -> Result<Self, Blind> {
-        // A version that cannot be read is tried.
+        // An unreadable version is tried.
         if let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease")
             && version(&release).is_some_and(|version| version < OLDEST)
         {
@@ -92,8 +91,8 @@ impl Tracer {
             return Err(Blind::NoBtf);
         }
         let loaded = Self::load_unchecked().map_err(|why| refused(&why));
-        // What it took to find the kernel's structures, tens of megabytes, goes back at once.
-        // SAFETY: returns memory that nothing uses to the kernel.
+        // Memory for finding the kernel's structures, tens of megabytes, is returned at once. SAFETY: returns memory
+        // that nothing uses to the kernel.
         #[cfg(target_env = "gnu")]
         unsafe {
             libc::malloc_trim(0)
@@ -126,16 +125,15 @@ impl Tracer {
         })
     }
 
-    /// Tracepoints that this kernel does not have or refuses, with its reason: some waits are not seen, or not laid on
-    /// anything.
+    /// Tracepoints that this kernel lacks or refuses, with its reason: some waits are missing or have no cause.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// Says which processes belong to which application. Their children belong to it, too, until they are named.
+    /// Sets the processes of each application. Their children belong to it, too, until they are named themselves.
     ///
     /// # Errors
-    /// What the kernel refused. Applications beyond 256 are not seen.
+    /// Errors of the kernel. Applications beyond 256 are not observed.
     pub fn follow(&mut self, processes: impl Iterator<Item = (u32, AppId)>) -> io::Result<()> {
         let mut now = BTreeMap::new();
         let mut apps = BTreeSet::new();
@@ -159,10 +157,10 @@ impl Tracer {
             HashMap::try_from(map(&mut self.object, "processes")?).map_err(io_error)?;
         let mut changed = false;
         for pid in self.processes.keys().filter(|pid| !now.contains_key(pid)) {
-            changed |= table.remove(pid).is_ok(); // the kernel's side removes those that ended
+            changed |= table.remove(pid).is_ok(); // the object removes ended processes itself
         }
         for (pid, slot) in now.iter().filter(|(pid, slot)| self.processes.get(pid) != Some(slot)) {
-            // Children of what is followed are there already.
+            // Children of followed processes already exist.
             if table.get(pid, 0).ok() != Some(*slot) {
                 table.insert(pid, slot, 0).map_err(io_error)?;
                 changed = true;
@@ -172,7 +170,7 @@ impl Tracer {
         if changed { self.mark() } else { Ok(()) }
     }
 
-    /// Goes through all threads, so that those of applications are known as such: an iterator is read like a file.
+    /// Marks all threads of applications: an iterator is run by reading it.
     fn mark(&mut self) -> io::Result<()> {
         let mark: &mut Iter =
             program(&mut self.object, MARK).and_then(|mark| Ok(mark.try_into()?)).map_err(io_error)?;
@@ -181,10 +179,10 @@ impl Tracer {
         io::copy(&mut threads, &mut io::sink()).map(drop)
     }
 
-    /// Reads what was waited for until now. `cgroup`: the path of the group with that id.
+    /// Reads the waits until now. `cgroup`: the path of the group with that id.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// Errors of the kernel.
     pub fn read(&mut self, at: Time, cgroup: impl FnMut(u64) -> String) -> io::Result<()> {
         let waits: Array<_, RawWaits> = Array::try_from(map(&mut self.object, "waits")?).map_err(io_error)?;
         let mut dump = Dump::default();
@@ -193,7 +191,7 @@ impl Tracer {
         }
         let mut blamed: HashMap<_, BlameKey, u64> =
             HashMap::try_from(map(&mut self.object, "blamed")?).map_err(io_error)?;
-        // An entry that goes meanwhile is no error of ours.
+        // A concurrently removed entry is no error.
         dump.blamed = blamed.iter().filter_map(Result::ok).collect();
         let by_slot: BTreeMap<u32, AppId> = self.slots.of.iter().map(|(app, slot)| (*slot, *app)).collect();
         for old in self.tally.add(at, &dump, |slot| by_slot.get(&slot).copied(), cgroup) {
@@ -202,7 +200,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Waits of an application, as last read.
+    /// Waits of an application at the last reading.
     pub fn waits(&self, app: AppId) -> Option<&Waits> {
         self.tally.of(app)
     }
@@ -259,7 +257,7 @@ fn io_error(why: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     }
 }
 
-/// The number of the kernel's error, wherever it is in the chain.
+/// The kernel's error number, anywhere in the chain.
 fn errno(why: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut next = Some(why);
     while let Some(why) = next {

@@ -1,4 +1,4 @@
-//! What comes out of a program's definition: completions and man pages.
+//! Products of a program's definition: completions and man pages.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -8,17 +8,17 @@ use std::path::Path;
 /// Writes the completions of a program for a shell.
 ///
 /// # Errors
-/// Where `out` takes no more.
+/// A closed `out`.
 pub fn completions(mut program: Command, shell: Shell, out: &mut dyn Write) -> io::Result<()> {
     let (name, mut text) = (program.get_name().to_owned(), Vec::new());
-    clap_complete::generate(shell, &mut program, name, &mut text); // it panics where it cannot write
+    clap_complete::generate(shell, &mut program, name, &mut text); // it panics on a failed write
     out.write_all(&text)
 }
 
 /// Writes the man page of a program, or of one of its subcommands.
 ///
 /// # Errors
-/// Where there is no such subcommand, or `out` takes no more.
+/// An unknown subcommand; a closed `out`.
 pub fn man_page(mut program: Command, subcommand: Option<&str>, out: &mut dyn Write) -> anyhow::Result<()> {
     program.build();
     let command = match subcommand {
@@ -36,7 +36,7 @@ pub fn man_page(mut program: Command, subcommand: Option<&str>, out: &mut dyn Wr
 /// Writes the man pages of a program and of its subcommands into a folder, which is made.
 ///
 /// # Errors
-/// Where the folder takes no files.
+/// The folder is not writable.
 pub fn man_pages(program: Command, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(program, folder)

@@ -1,4 +1,4 @@
-//! What the command lines of Cotenant's programs share.
+//! The common parts of the command lines of Cotenant's programs.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -25,7 +25,7 @@ pub const FAILED: u8 = 1;
 /// Exit code for wrong arguments.
 pub const USAGE: u8 = 2;
 
-/// A failure whose cause is what the user typed or a file that the user named: exit code 2.
+/// A failure caused by the user's arguments or files: exit code 2.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
@@ -40,19 +40,18 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<UsageError>() { USAGE } else { FAILED }
 }
 
-/// Says what went wrong in one line.
+/// Prints an error in one line.
 pub fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     messages::tell(messages::chain(error));
     ExitCode::from(code)
 }
 
-/// Prints help or the version where it was asked for; else says in one line what is wrong with this process'
-/// arguments, and whose help tells more.
+/// Prints requested help or the version; otherwise one line on wrong arguments, with the command that prints help.
 pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
     let shown =
         [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
     if shown.contains(&error.kind()) {
-        let _ = error.print(); // who asked may be gone, as after `| head`
+        let _ = error.print(); // the reader may have gone, as with `| head`
         return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
     }
     let subcommand = std::env::args().nth(1).filter(|word| program.find_subcommand(word).is_some());
@@ -72,7 +71,7 @@ pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 /// early, such as `head`, is no error.
 ///
 /// # Errors
-/// Those of `write`, and of standard output.
+/// Errors of `write` and of standard output.
 pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     to_stdout(|out| write(&mut Clean(out)))
 }
@@ -102,7 +101,7 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
     }
 }
 
-/// Prints an answer: as JSON where that is wanted, else as a page.
+/// Prints an answer, as JSON or as a page.
 ///
 /// # Errors
 /// As [`print`].
@@ -131,7 +130,7 @@ pub fn print_text(text: &str) -> anyhow::Result<ExitCode> {
 /// Writes JSON for people and programs, with the end of its last line.
 ///
 /// # Errors
-/// Where `out` takes no more.
+/// A closed `out`.
 pub fn pretty(out: &mut dyn Write, value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)?;

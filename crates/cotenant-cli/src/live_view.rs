@@ -1,14 +1,14 @@
-//! Lines on the terminal that are drawn again and again in the same place.
+//! Lines on the terminal that are redrawn in place.
 
 use crate::messages;
 pub use crate::terminal::{columns, cut, cut_middle, fit, stdout_size};
 use crate::terminal::{is_drawn, room, size};
 use std::time::{Duration, Instant};
 
-/// How a run stands, drawn again and again.
+/// A run's state, redrawn repeatedly.
 #[derive(Debug)]
 pub struct LiveView {
-    /// `None`: each time below what was written before.
+    /// `None`: each time below the previous output.
     table: Option<LiveTable>,
     next: Instant,
     every: Duration,
@@ -27,7 +27,7 @@ impl LiveView {
         Self { table: None, next: Instant::now() + first, every, stays }
     }
 
-    /// Draws it where it is time.
+    /// Draws it if due.
     pub fn show(&mut self, text: impl FnOnce((usize, usize)) -> Option<String>) {
         if Instant::now() < self.next {
             return;
@@ -39,7 +39,7 @@ impl LiveView {
         }
     }
 
-    /// Makes room for something else that is to be said.
+    /// Makes room for other output.
     pub fn aside(&mut self) {
         self.table.iter_mut().for_each(LiveTable::erase);
     }
@@ -53,7 +53,7 @@ impl Drop for LiveView {
     }
 }
 
-/// What is on the terminal.
+/// The present lines on the terminal.
 #[derive(Debug, Default)]
 struct LiveTable {
     /// Characters of each line above the cursor.
@@ -65,7 +65,7 @@ struct LiveTable {
 }
 
 impl LiveTable {
-    /// Draws lines, each with its end, over those that were drawn last.
+    /// Draws lines, each with its end, over the last ones.
     fn draw(&mut self, text: &str) {
         let (width, height) = size();
         let back = self.back(width, height);
@@ -73,7 +73,7 @@ impl LiveTable {
         messages::raw(&format!("{back}{}\x1b[J", text.replace('\n', "\x1b[K\r\n")));
     }
 
-    /// Erases what was drawn.
+    /// Erases the drawn lines.
     fn erase(&mut self) {
         if !self.lines.is_empty() {
             let (width, height) = size();
@@ -82,7 +82,7 @@ impl LiveTable {
         }
     }
 
-    /// To the beginning of what was drawn. Lines that are longer than the terminal is wide by now have been wrapped.
+    /// To the beginning of the drawn lines. On a narrowed terminal long ones have been wrapped.
     fn back(&mut self, width: usize, height: usize) -> String {
         let drawn: usize = self.lines.iter().map(|line| line.div_ceil(width.max(1)).max(1)).sum();
         let again = height.saturating_sub(self.height).min(self.hidden);
@@ -101,6 +101,7 @@ mod tests {
         LiveTable { lines: lines.to_vec(), height, hidden: 0 }
     }
 
+    /// Holds run/terminal.
     #[test]
     fn what_was_wrapped_by_resizing_is_erased_too() {
         assert_eq!(LiveTable::default().back(80, 24), "\r");
@@ -108,6 +109,7 @@ mod tests {
         assert_eq!(drawn(&[79, 10, 0], 24).back(40, 24), "\x1b[4A\r", "the first takes two rows now");
     }
 
+    /// Holds run/terminal.
     #[test]
     fn what_a_higher_terminal_shows_again_is_erased_too() {
         let mut table = drawn(&[9; 20], 24);

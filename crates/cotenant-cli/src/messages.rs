@@ -1,4 +1,4 @@
-//! What is said on standard error, and how.
+//! Messages on standard error.
 
 use crate::table::Table;
 use crate::terminal::stderr_columns;
@@ -7,11 +7,11 @@ use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;
 
-/// Who speaks.
+/// Beginning of each message.
 const WHO: &str = "cotenant: ";
 
-/// Prints one line on standard error, whatever `text` holds. Its reader may be gone (`2>&1 | head`), the disk may be
-/// full: neither is a reason for a managed program to suffer.
+/// Prints one line on standard error, with any `text`. A closed reader (`2>&1 | head`) or a full disk must not harm a
+/// managed program.
 pub fn tell(text: impl Display) {
     raw(&format!("{WHO}{}\n", within(&text.to_string(), LINE)));
 }
@@ -23,12 +23,12 @@ pub fn table(table: &Table) {
     raw(&lines.collect::<String>());
 }
 
-/// Writes to standard error in one piece, so that what the program says at the same time does not come in between.
+/// Writes to standard error in one call, so that the program's simultaneous output does not interleave.
 pub fn raw(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// An error and its causes as one line. A cause that the error quotes already is not said again.
+/// An error and its causes as one line, without causes that the error already quotes.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -39,11 +39,11 @@ pub fn chain(error: &anyhow::Error) -> String {
     within(&text.lines().map(str::trim).collect::<Vec<_>>().join(" "), LINE).into_owned()
 }
 
-/// What the parser of arguments says besides: usage and a hint at help, which one line has no room for, and that any
-/// option could be handed on to a command, which is seldom meant.
+/// Parts of the argument parser's message that one line omits: usage, a hint at help, and the unlikely advice to pass
+/// an option on to a command.
 const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"];
 
-/// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
+/// The argument parser's message as one line that ends with the command for help.
 pub fn one_line(rendered: &str, command: &str) -> String {
     // Usage goes on in the lines below it.
     let kept = rendered
@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(chain(&error), "a.rec: disk full");
     }
 
+    /// Holds speed/passwords.
     #[test]
     fn usage_errors_are_one_line() {
         let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\

@@ -6,7 +6,7 @@ use cotenant_model::text::Clean;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-/// How standard output shows lines.
+/// The layout of lines on standard output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page {
     columns: Option<usize>,
@@ -26,7 +26,7 @@ impl Page {
         self.coloured
     }
 
-    /// A line with its end. What does not fit goes on below, further in than the line begins.
+    /// A line with its end. The excess continues below, further indented than the line.
     pub fn line(&self, text: &str) -> String {
         let words = text.trim_start_matches([' ', '│', '├', '└', '─']);
         let branch = &text[..text.len() - words.len()];
@@ -52,11 +52,11 @@ impl Page {
     }
 }
 
-/// Text on its way to standard output: terminals obey nothing of it, its lines fit, its marks and heads stand out.
+/// Text for standard output: safe for terminals, wrapped, with highlighted marks and headings.
 pub struct Sheet<'a> {
     page: Page,
     to: &'a mut dyn Write,
-    /// What is not yet a line.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Sheet<'a> {
     /// Writes a table.
     ///
     /// # Errors
-    /// Where nothing more is taken.
+    /// The output is closed.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         for (is_head, line) in table.lines(self.page.columns) {
             let [bold, plain] = if is_head && self.page.coloured { ["\x1b[1m", "\x1b[0m"] } else { [""; 2] };

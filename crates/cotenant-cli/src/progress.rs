@@ -1,4 +1,4 @@
-//! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
+//! A progress line on the terminal. Silent if standard error is not a terminal.
 
 use crate::messages;
 use crate::terminal::{cut, is_drawn, room};
@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes less than this needs no such line.
+/// Shorter tasks need no such line.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two drawings.
 pub const REDRAW: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A line, where it is `wanted` and standard error is a terminal.
+    /// A line, if `wanted` and if standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         Self { on: wanted && is_drawn(), start: Instant::now(), drawn: None, visible: false }
     }
@@ -37,12 +37,12 @@ impl Progress {
         self.on
     }
 
-    /// When the line is to be drawn again.
+    /// Time of the next drawing.
     pub fn next(&self) -> Instant {
         self.drawn.map_or(self.start + PATIENCE, |drawn| drawn + REDRAW)
     }
 
-    /// Draws where it is time: a bar for `done` (0–1), and what is being done.
+    /// Draws if due: a bar for `done` (0–1), and the present activity.
     pub fn show(&mut self, done: f64, what: impl FnOnce() -> String) {
         let now = Instant::now();
         if self.on && now >= self.next() {
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Erases the line, so that something else can be said.
+    /// Erases the line before other output.
     pub fn clear(&mut self) {
         if self.visible {
             self.visible = false;
@@ -68,12 +68,12 @@ impl Drop for Progress {
     }
 }
 
-/// Runs a task, and shows how far it is (0–1, and what is being done) on time, however rarely the task itself could.
-/// A thread draws it: not for tasks that wait for signals or measure this machine.
+/// Runs a task, and shows its progress (0–1, and the present activity) regularly, even if the task could only do so
+/// rarely. A thread draws it: not for tasks that wait for signals or measure this machine.
 pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>(); // its end hangs up, also where the task panics
-        // Where no thread can be had, nothing is drawn.
+        // Without a thread, nothing is drawn.
         let _ = thread::Builder::new().spawn_scoped(scope, || {
             let ended = ended;
             let mut bar = Progress::new(true);
@@ -89,13 +89,13 @@ pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce()
     })
 }
 
-/// Says a line on standard error where another thread draws one.
+/// Prints a line on standard error while another thread draws one.
 pub fn aside(text: &str) {
     let erased = if is_drawn() { "\r\x1b[K" } else { "" };
     messages::raw(&format!("{erased}{}\n", clean(text)));
 }
 
-/// Runs a task, which tells how many of how many simulations are done, and shows that.
+/// Runs a task that reports the number of finished simulations, and shows it.
 pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> T {
     let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let how_far = || {
@@ -126,7 +126,7 @@ pub fn about(time: Duration) -> String {
     }
 }
 
-/// How long ago something was, by its distance in seconds: `3 min ago`.
+/// The age of an event from its distance in seconds: `3 min ago`.
 pub fn ago(seconds: f64) -> String {
     format!("{} ago", about(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::ZERO)))
 }
@@ -141,7 +141,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Meters a file; shows nothing where it is not `wanted`.
+    /// Meters a file; shows nothing unless `wanted`.
     pub fn new(file: File, wanted: bool) -> Self {
         let bytes = file.metadata().map_or(0, |meta| meta.len());
         Self { file, read: 0, bytes, progress: Progress::new(wanted) }

@@ -1,4 +1,4 @@
-//! Folders for what is needed while a command runs.
+//! Folders for temporary files of a command.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ impl Scratch {
     /// `name` is part of its own.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// Errors of making it.
     pub fn new(name: &str) -> io::Result<Self> {
         let (below, pid) = (std::env::temp_dir(), std::process::id());
         loop {
@@ -27,7 +27,7 @@ impl Scratch {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Tables that fit the terminal. What they hold is cleaned: a newline in a name makes no second row.
+//! Tables that fit the terminal. Their cells are cleaned: a newline in a name makes no second row.
 
 use crate::terminal::cut_middle;
 use cotenant_model::text::clean;
@@ -9,7 +9,7 @@ const GAP: usize = 2;
 const NAME: usize = 12;
 const TEXT: usize = 20;
 
-/// Columns and rows. The first column names the row; text in the last one goes on below where it does not fit.
+/// Columns and rows. The first column names the row; excess text in the last one continues below.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heads: Vec<String>,
@@ -34,8 +34,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| clean(cell.as_ref()).into_owned()).collect());
     }
 
-    /// Its lines, of at most `room` characters each; whether a line is a head. Without room for all columns the first
-    /// one comes again with those that had none.
+    /// Its lines, of at most `room` characters each; whether a line is a heading. Columns that do not fit follow below,
+    /// with the first one repeated.
     pub(crate) fn lines(&self, room: Option<usize>) -> Vec<(bool, String)> {
         let mut lines = Vec::new();
         for block in self.blocks(room.unwrap_or(usize::MAX)) {
@@ -100,7 +100,7 @@ impl Table {
     }
 }
 
-/// A text in lines of at most so many characters, cut between words where it can be.
+/// A text in lines of limited length, preferably broken between words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -167,6 +167,7 @@ mod tests {
     }
 
     proptest! {
+        /// Holds run/terminal.
         #[test]
         fn no_line_is_wider_than_the_terminal(
             rows in proptest::collection::vec(proptest::collection::vec("[a-z ]{0,40}", 4), 0..6),

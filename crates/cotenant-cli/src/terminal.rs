@@ -1,4 +1,4 @@
-//! How large the terminal is, and text that is cut to its size.
+//! The size of the terminal, and text shortened to it.
 
 use cotenant_model::text::clean;
 use std::io::IsTerminal;
@@ -27,7 +27,7 @@ pub(crate) fn size() -> (usize, usize) {
     }
 }
 
-/// Lines as text: at most so many, and of so many characters each.
+/// Lines as text, limited in number and length.
 pub fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
     if lines.len() > height.max(1) {
         let more = lines.len() - height.saturating_sub(1);
@@ -37,7 +37,7 @@ pub fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
     lines.iter().fold(String::new(), |text, line| text + &cut(line, width) + "\n")
 }
 
-/// At most so many characters, the last one an ellipsis where some are left out. What moves the cursor is escaped.
+/// Text of limited length; an ellipsis at the end replaces the rest. Control characters are escaped.
 pub fn cut(text: &str, most: usize) -> String {
     let plain: Vec<char> = clean(text).chars().collect();
     if plain.len() > most {
@@ -47,7 +47,7 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// As [`cut`], but what is left out stands in the middle: what tells similar names apart is often their end.
+/// As [`cut`], but cuts the middle, because similar names often differ at their end.
 pub fn cut_middle(text: &str, most: usize) -> String {
     let text = &clean(text);
     let all = text.chars().count();
@@ -59,13 +59,13 @@ pub fn cut_middle(text: &str, most: usize) -> String {
     head + &cut(&tail, most)
 }
 
-/// Characters of a line of standard output, where that is a terminal.
+/// Characters of a line of standard output, if that is a terminal.
 pub fn columns() -> Option<usize> {
     let (Width(width), _) = terminal_size_of(std::io::stdout())?;
     (width > 0).then_some(width.into())
 }
 
-/// Characters and lines of standard output, where that is a terminal.
+/// Characters and lines of standard output, if that is a terminal.
 pub fn stdout_size() -> Option<(usize, usize)> {
     let (Width(width), Height(height)) = terminal_size_of(std::io::stdout())?;
     (width > 0 && height > 0).then_some((width.into(), height.into()))
@@ -81,6 +81,7 @@ pub(crate) fn stderr_columns() -> Option<usize> {
 mod tests {
     use super::*;
 
+    /// Holds run/terminal.
     #[test]
     fn lines_fit_the_room() {
         let lines = || (1..=5).map(|i| format!("line {i}")).collect::<Vec<_>>();
@@ -98,6 +99,7 @@ mod tests {
         assert!((0..9).all(|most| cut_middle("abcdefgh\n", most).chars().count() <= most));
     }
 
+    /// Holds run/terminal.
     #[test]
     fn names_do_not_move_the_cursor() {
         assert_eq!([cut("a\x1b[2Jb\n", 9), cut("abc", 2), cut("abc", 0)], ["a\\u001b[…", "a…", ""]);

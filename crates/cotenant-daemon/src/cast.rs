@@ -1,4 +1,4 @@
-//! The services that keep a goal, those that give way for it, and the policies of the rules.
+//! The services with a goal, those that give way, and the policies of the rules.
 
 use crate::config::{Config, Terms};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use cotenant_setup::settings::{Decider, Setup};
 use cotenant_status::class::Class;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The applications that keep a goal, and those that give way for them.
+/// The applications with a goal, and those that give way.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Cast {
     pub high: Vec<Protected>,

@@ -1,4 +1,4 @@
-//! Asks a daemon that runs.
+//! Client of a running daemon.
 
 use crate::protocol::{LOOP, PATIENCE, Request, answered, asked};
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where the daemon of this user listens, or that of root where this user has none.
+/// The socket of this user's daemon, or root's if this user has none.
 fn default_socket() -> Result<PathBuf> {
     let own = default_state_dir()?.join("control.sock");
     let roots = Path::new("/run/cotenant/control.sock");
@@ -23,10 +23,10 @@ pub fn is_there(socket: Option<&Path>) -> bool {
     path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
 }
 
-/// Asks the daemon.
+/// Sends a request to the daemon.
 ///
 /// # Errors
-/// Where none runs, or what it refuses.
+/// No daemon; a refusal.
 pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) -> Result<T> {
     let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()))?;
     let stream = sys::connect_unix(&path, PATIENCE)

@@ -1,4 +1,4 @@
-//! What the daemon manages and how: `cotenant.toml`, and the files of `conf.d` beside it.
+//! The daemon's configuration: `cotenant.toml`, and the files of `conf.d` next to it.
 
 use crate::containers::{Asked, Container};
 use anyhow::Result;
@@ -29,20 +29,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
 
-/// The goal of class high where none is named.
+/// The default goal of class high.
 const GOAL: f64 = 0.9;
 
-/// Time between two samples where no policy decides: speeds are shown each second. It grows up to the second of these
-/// where sampling costs too much.
+/// Time between two samples without a policy: speeds are shown each second. It grows up to the second value if sampling
+/// costs too much.
 pub(crate) const OBSERVE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// Files of `conf.d` that are read.
+/// Limit of files in `conf.d`.
 const FILES: usize = 256;
 
-/// Bytes of a pattern. They are compiled by recursion.
+/// Bytes of a pattern, which is compiled by recursion.
 const PATTERN: usize = 1_024;
 
-/// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
+/// The rule without configured ones: every service of the service manager, only observed in the mode `observe`.
 const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
 
 /// A configuration file.
@@ -55,7 +55,7 @@ struct File {
     bridge: Option<Spanned<String>>,
     slurm: Option<bool>,
     bpf: Option<bool>,
-    /// Settings of policies by policy and key, as `--set` takes them.
+    /// Settings of policies by policy and key, in the form of `--set`.
     set: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, toml::Value>>,
     rule: Vec<Spanned<RuleText>>,
 }
@@ -76,7 +76,7 @@ struct RuleText {
     annotations: Vec<Annotation>,
 }
 
-/// What a container may say of itself by an annotation `cotenant.dev/…`, where its rule allows that.
+/// Requests that a container may make by an annotation `cotenant.dev/…`, if its rule allows that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Annotation {
@@ -85,7 +85,7 @@ pub(crate) enum Annotation {
     Metric,
 }
 
-/// `match`: all that is given must hold.
+/// `match`: all given keys must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[serde(expecting = "a table such as { unit = \"NAME\" }")]
@@ -100,21 +100,21 @@ struct MatchText {
     label: BTreeMap<String, Spanned<String>>,
 }
 
-/// Which processes a rule is about.
+/// The processes of a rule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matches {
-    /// The name of a unit that they belong to.
+    /// The name of their unit.
     pub unit: Option<GlobSet>,
     /// The path of their control group.
     pub cgroup: Option<GlobSet>,
-    /// The path or the base name of what they execute.
+    /// The path or the base name of their program.
     pub command: Option<GlobSet>,
     pub user: Option<u32>,
-    /// The container that they run in.
+    /// Their container.
     pub container: Option<OfContainer>,
 }
 
-/// Which containers a rule is about: all that is given must hold.
+/// The containers of a rule: all given keys must hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OfContainer {
     pub namespace: Option<GlobSet>,
@@ -124,7 +124,7 @@ pub(crate) struct OfContainer {
 }
 
 impl OfContainer {
-    /// Whether the rule is about it.
+    /// Whether the rule includes it.
     pub fn is_match(&self, container: &Container) -> bool {
         let is = |glob: &Option<GlobSet>, name: &str| glob.as_ref().is_none_or(|glob| glob.is_match(name));
         let has = |(key, glob): &(String, GlobSet)| container.labels.get(key).is_some_and(|value| glob.is_match(value));
@@ -136,14 +136,14 @@ impl OfContainer {
     }
 }
 
-/// What holds for one service: what its rule says, and what its annotations say where the rule allows that.
+/// The terms of one service: from its rule, and from its annotations if the rule allows them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Terms {
     pub class: Class,
     pub goal: f64,
     pub metric: MetricArg,
     pub policy: String,
-    /// It has CPUs of its own, and is left alone on them.
+    /// It has exclusive CPUs, and is left alone on them.
     pub exclusive: bool,
 }
 
@@ -153,22 +153,22 @@ pub(crate) struct Rule {
     pub name: String,
     pub matches: Matches,
     pub class: Class,
-    /// The share of its speed alone that a service of class high is to keep.
+    /// The share of its speed alone that is the goal of a service of class high.
     pub goal: f64,
-    /// What tells its speed: of class high what it reports itself, where nothing is named.
+    /// The source of its speed; by default, class high reports its own progress.
     pub metric: MetricArg,
-    /// What places it; `None`: what its class does by default.
+    /// Its placing policy; `None`: the default of its class.
     policy: Option<String>,
     annotations: Vec<Annotation>,
-    /// As it was written: a rule that says the same goes on with its services.
+    /// As written: an identical rule keeps its services.
     text: String,
     /// File, line and column.
     place: String,
-    /// Why it can match nothing, where that is so.
+    /// Why it can never match, if so.
     pub never: Option<String>,
 }
 
-/// Rules that say the same manage the same services in the same way.
+/// Identical rules manage the same services in the same way.
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -178,27 +178,27 @@ impl PartialEq for Rule {
 /// The whole configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// The main file, whether it is there or not.
+    /// The main file, whether it exists or not.
     pub path: PathBuf,
-    /// There is none: its rules are our own.
+    /// There is none, so the default rules hold.
     pub is_default: bool,
     pub mode: Mode,
-    /// Where metrics are served; `None`: nowhere.
+    /// Address of the metrics; `None`: not served.
     pub listen: Option<SocketAddr>,
     pub interval: Duration,
-    /// The user beside root whose word counts for which control group is which container.
+    /// The user, apart from root, with the right to list containers and their control groups.
     pub bridge: Option<u32>,
-    /// Whether jobs of Slurm are known, and told of in a table.
+    /// Whether jobs of Slurm are observed and written to a table.
     pub slurm: bool,
-    /// Whether it is seen by BPF what services wait for.
+    /// Whether BPF observes the causes of services' waits.
     pub bpf: bool,
     pub rules: Vec<Rule>,
     settings: Settings,
 }
 
 impl Config {
-    /// Reads it: the main file, then those beside it in the order of their names. What these set counts for more, and
-    /// their rules come before those of the main file.
+    /// Reads it: the main file, then those next to it in the order of their names. The latter take precedence, and
+    /// their rules precede those of the main file.
     ///
     /// # Errors
     /// One line with file, line and column.
@@ -239,7 +239,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Where nothing is said.
+    /// The configuration without files.
     pub(crate) fn empty(path: PathBuf) -> Self {
         Self {
             path,
@@ -255,7 +255,7 @@ impl Config {
         }
     }
 
-    /// Takes over what a file says but for its rules, which are returned.
+    /// Takes over a file except for its rules, which are returned.
     pub(crate) fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
         let at = |offset: usize| {
             let (line, column) = parse::position(text, offset);
@@ -325,12 +325,12 @@ impl Config {
         policies
     }
 
-    /// What decides by a policy on this machine, about nobody yet.
+    /// The decider of a policy on this machine, before any application is added.
     ///
     /// # Errors
-    /// Where it does not take its settings, or cannot work here.
+    /// Invalid settings; a policy that cannot work here.
     pub fn decider(&self, policy: &str, (topology, machine): &(Topology, MachineProfile)) -> Result<Decider> {
-        // Nobody decides: speeds are told each second.
+        // Without a decider speeds are reported each second.
         let seldom = if policy == "none" { OBSERVE[0] } else { Duration::ZERO };
         let interval = self.interval.max(seldom);
         let config = PolicyConfig { interval, settings: self.settings.clone(), ..PolicyConfig::default() };
@@ -347,8 +347,7 @@ impl Config {
     }
 }
 
-/// The policy that places services of a class where the rule names none. Trials of placements would disturb trials of
-/// throttling.
+/// The default placing policy of services of a class. Trials of placements would disturb trials of throttling.
 fn default_policy(class: Class) -> &'static str {
     match class {
         Class::High | Class::Low => "none",
@@ -357,7 +356,7 @@ fn default_policy(class: Class) -> &'static str {
 }
 
 impl Rule {
-    /// `at` tells the place of an offset, or of the rule.
+    /// `at` gives the place of an offset, or of the rule.
     fn new(text: &RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
         let place = |value: &Spanned<String>| at(Some(value.span().start));
         let wrong = |value: &Spanned<String>, key: &str, why: &dyn std::fmt::Display| {
@@ -372,7 +371,7 @@ impl Rule {
                 return Err(wrong(value, key, &format!("a pattern has at most {PATTERN} bytes")));
             }
             let glob = GlobBuilder::new(value.get_ref()).literal_separator(whole).backslash_escape(false).build();
-            // A set of one says so where it cannot be compiled; a matcher panics.
+            // A set of one returns the error of an invalid pattern; a matcher panics.
             let set = glob.and_then(|glob| GlobSetBuilder::new().add(glob).build());
             set.map(Some).map_err(|why| wrong(value, key, &why))
         };
@@ -430,8 +429,8 @@ impl Rule {
         })
     }
 
-    /// The class of a service of the rule, which may be a container that asks for another one. A container with CPUs of
-    /// its own is not throttled.
+    /// The class of a service of the rule; a container may request another one. A container with exclusive CPUs is not
+    /// throttled.
     pub fn class(&self, asked: Option<&Asked>) -> Class {
         let by_annotation = asked.filter(|_| self.annotations.contains(&Annotation::Class));
         match by_annotation.and_then(|asked| asked.class).unwrap_or(self.class) {
@@ -440,7 +439,7 @@ impl Rule {
         }
     }
 
-    /// What holds for a service of the rule, which may be a container that asks for something.
+    /// The terms of a service of the rule; a container may request changes.
     pub fn terms(&self, asked: Option<&Asked>) -> Terms {
         let may = |what| asked.filter(|_| self.annotations.contains(&what));
         let class = self.class(asked);
@@ -458,12 +457,12 @@ impl Rule {
         }
     }
 
-    /// What places its services, unless their class is another one by annotation.
+    /// The placing policy of its services, except for classes by annotation.
     pub fn policy(&self) -> &str {
         self.policy.as_deref().unwrap_or_else(|| default_policy(self.class))
     }
 
-    /// The policies that may be asked to place its services.
+    /// The policies that its services may request.
     fn policies(&self) -> impl Iterator<Item = &str> {
         let any = self.annotations.contains(&Annotation::Class);
         let classes = [Class::High, Class::Low, Class::Normal];
@@ -472,7 +471,7 @@ impl Rule {
     }
 }
 
-/// Why what a rule names can be nowhere, whatever runs; with what to write instead.
+/// Why the rule can never match, with the remedy.
 fn never(matches: &MatchText) -> Option<String> {
     let of = |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
     let begins_open = |text: &str| text.starts_with(['*', '[', '{']);
@@ -518,30 +517,30 @@ pub(crate) fn uid_in(users: &str, name: &str) -> Option<u32> {
     users.lines().find_map(of)
 }
 
-/// The text of a file that others may not write. The daemon waits for no writer of a pipe.
+/// The text of a file not writable by others. The daemon does not wait for the writer of a pipe.
 fn text(path: &Path) -> Result<String> {
     text_at(path, path)
 }
 
-/// The same, opened by another path than it is called by.
+/// The same, opened by another path than its reported one.
 fn text_at(path: &Path, opened: &Path) -> Result<String> {
     let unread = |why: io::Error| usage(format!("{}: {why}; check the path", path.display()));
     let mut file = bounded::named(opened).map_err(unread)?;
-    // Of what was opened: another file may have the name by now.
+    // Of the opened file, since another one may have the name by now.
     trusted(path, &file.metadata().map_err(unread)?)?;
     bounded::rest_text(&mut file, Limit::Named).map_err(unread)
 }
 
-/// Whether it may decide.
+/// Whether it may make decisions.
 fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
     files::trusted(meta).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
-/// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one
-/// in its place meanwhile changes nothing.
+/// The files of `conf.d` next to it, by name, with their contents. The folder is opened once, so that replacing it
+/// meanwhile has no effect.
 ///
-/// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
-/// the daemon's user alone.
+/// The folder above is not checked: with a replaced `conf.d` or a link an attacker can only name files of root and of
+/// the daemon's user.
 fn beside(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
     let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
@@ -692,7 +691,7 @@ mod tests {
                 chown(path, Some(0), None).unwrap();
             }
         }
-        // A link is what it names.
+        // A link counts as its target.
         fs::remove_file(&drop_in).unwrap();
         fs::write(folder.join("elsewhere"), "mode = 'enforce'\n").unwrap();
         symlink(folder.join("elsewhere"), &drop_in).unwrap();
@@ -748,6 +747,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn annotations_count_where_the_rule_allows_them() {
         let terms = |keys: &str, asked: &Asked| {
@@ -779,7 +779,7 @@ mod tests {
         assert_eq!(terms(all, &Asked::default()).1, 0.95);
         let goal = "class = 'high'\nannotations = ['goal']";
         assert_eq!(terms(goal, &asked(Class::Low)), named(Class::High, 0.5, "progress", "none"));
-        // Whoever has CPUs of its own is neither placed nor throttled, whatever the rule says.
+        // An application with exclusive CPUs is neither placed nor throttled under any rule.
         let alone = |class| Asked { exclusive: true, ..asked(class) };
         assert_eq!(terms("policy = 'shapes'", &alone(Class::Low)), named(Class::Normal, 0.9, "progress", "none"));
         assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);

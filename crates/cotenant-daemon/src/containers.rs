@@ -1,7 +1,7 @@
-//! Which control group is which container, as the bridge to the container runtime tells it.
+//! Containers and their control groups, listed by the bridge to the container runtime.
 //!
-//! A list replaces the one before, so that it does not matter who was restarted in between. What does not fit is left
-//! out with a remark; the rest counts.
+//! A list replaces the previous one, so that restarts on either side do not matter. Invalid entries are dropped with a
+//! remark; the rest counts.
 
 use cotenant_model::metric::MetricSource;
 use cotenant_model::text;
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Containers that are known at most; a kubelet runs some hundred.
+/// Limit of known containers; a kubelet runs some hundred.
 pub(crate) const CONTAINERS: usize = 2_048;
 
-/// Bytes of a control group's path; of a name, as Kubernetes has it (RFC 1123); of a label's name and value; and how
-/// many labels a container has.
+/// Limits: bytes of a control group's path, of a name in Kubernetes (RFC 1123), and of a label's name and value; labels
+/// of a container.
 const PATH: usize = 1_024;
 const NAME: usize = 253;
 const KEY: usize = 317;
@@ -27,7 +27,7 @@ const LABELS: usize = 64;
 /// Remarks about a list.
 const REMARKS: usize = 16;
 
-/// A container as it is told.
+/// A container in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Told {
@@ -36,34 +36,34 @@ pub struct Told {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// What it is an instance of: replicas of a workload have one profile.
+    /// Its workload, whose replicas share one profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
-    /// Of its pod.
+    /// Those of its pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What its annotations ask for. Rules say whether that counts.
+    /// Requests by annotations, effective only if a rule allows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// Whether the kubelet gave it CPUs that no other container may use.
+    /// Whether the kubelet gave it exclusive CPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Whether it is a job of Slurm, whose prolog tells of nothing else.
+    /// Whether it is a job of Slurm, whose prolog lists nothing else.
     #[serde(skip)]
     pub job: bool,
 }
 
-/// What annotations ask for, and the kubelet.
+/// Requests by annotations and by the kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Asked {
     pub class: Option<Class>,
     pub goal: Option<f64>,
     pub metric: Option<MetricArg>,
-    /// Whether it has CPUs of its own, on which it is to be left alone.
+    /// Whether it has exclusive CPUs, on which it is left alone.
     pub exclusive: bool,
 }
 
@@ -76,20 +76,20 @@ pub(crate) struct Container {
     pub asked: Asked,
 }
 
-/// What became of a list.
+/// The result of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Taken {
     pub taken: usize,
-    /// What was left out and why.
+    /// Dropped entries and the reasons.
     pub remarks: Vec<String>,
 }
 
-/// All of them, by control group.
+/// All containers, by control group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Containers(HashMap<String, Arc<Container>>);
 
 impl Containers {
-    /// Takes a list.
+    /// Takes over a list.
     pub fn new(told: Vec<Told>) -> (Self, Taken) {
         let mut known = HashMap::new();
         let mut remarks = Vec::new();
@@ -115,14 +115,14 @@ impl Containers {
         (Self(known), Taken { taken, remarks })
     }
 
-    /// These and others, which count for less where both know a control group.
+    /// These and others; for a control group in both, these take precedence.
     pub fn and(&self, others: &Self) -> Self {
         let mut both = others.0.clone();
         both.extend(self.0.iter().map(|(cgroup, container)| (cgroup.clone(), container.clone())));
         Self(both)
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -138,12 +138,12 @@ impl Containers {
 }
 
 impl Container {
-    /// `remark` hears what of it does not count.
+    /// `remark` gets the invalid parts.
     fn new(told: Told, mut remark: impl FnMut(String)) -> Result<Self, String> {
         let Told { cgroup, namespace, pod, container, workload, mut labels, class, goal, metric, exclusive, job } =
             told;
         let parts = cgroup.strip_prefix('/').map(|path| path.split('/').collect::<Vec<_>>()).unwrap_or_default();
-        // A group at the top holds far more than a container.
+        // A top-level group contains far more than a container.
         let is_path = (2..=64).contains(&parts.len()) && cgroup.len() <= PATH && !cgroup.contains(char::is_control);
         if !is_path || parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
             return Err(format!("'{cgroup}' is no path of a container's control group"));
@@ -154,7 +154,7 @@ impl Container {
             }
         }
         let workload = workload.filter(|name| {
-            // The prolog's marks stand for what is no letter, digit or hyphen.
+            // The prolog's marks replace characters other than letters, digits and hyphens.
             let is = is_name(&name.replace('_', "-"));
             if !is {
                 remark(format!("'{name}' is no name of a workload"));
@@ -185,15 +185,15 @@ impl Container {
         Ok(Self { cgroup, identity: Identity { namespace, pod, container, workload, job }, labels, asked })
     }
 
-    /// What people call it.
+    /// Its name for users.
     pub fn name(&self) -> String {
         let Identity { namespace, pod, container, .. } = &self.identity;
         format!("{namespace}/{pod}/{container}")
     }
 }
 
-/// What a pod says of its speed. Who writes pods need not be who may run programs as the daemon's user, or may have its
-/// passwords sent to any address.
+/// The speed from a pod's annotation. Authors of pods may lack the right to run programs as the daemon's user, or to
+/// send its passwords to any address.
 fn speed(text: &str) -> Result<MetricArg, String> {
     let mut metric = args::speed(text)?;
     if let Some(outside) = &mut metric.outside {
@@ -205,12 +205,12 @@ fn speed(text: &str) -> Result<MetricArg, String> {
     Ok(metric)
 }
 
-/// As Kubernetes names namespaces, pods, containers and what owns them.
+/// Names of namespaces, pods, containers and their owners in Kubernetes.
 fn is_name(text: &str) -> bool {
     (1..=NAME).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
 }
 
-/// As it names labels and writes their values.
+/// Names of labels and their values in Kubernetes.
 fn is_label(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./%".contains(&b))
 }
@@ -236,6 +236,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn a_group_belongs_to_the_innermost_container_around_it() {
         let (known, taken) = Containers::new(vec![told("shop", "db-0", "postgres"), told("shop", "db-0", "proxy")]);
@@ -246,6 +247,7 @@ pub(crate) mod tests {
         assert_eq!(["/pods/db-0", "/pods/db-0/postgres2", "/", ""].map(of), [None, None, None, None]);
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn what_is_no_container_is_left_out_and_the_rest_counts() {
         let mut list = vec![told("shop", "a", "b")];
@@ -268,6 +270,7 @@ pub(crate) mod tests {
         assert_eq!((known.len(), taken.remarks.len()), (CONTAINERS, 1));
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn what_annotations_ask_for_is_read_and_what_is_wrong_with_it_said() {
         let ask = |class: &str, goal: &str, metric: &str| {
@@ -300,6 +303,7 @@ pub(crate) mod tests {
         assert_eq!(learnt(Told { workload, job: true, ..told("big", "7", "sort") }), "alice.sort");
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn labels_are_bounded() {
         let labels: BTreeMap<String, String> = (0..LABELS + 8).map(|i| (format!("k{i:03}"), "v".to_owned())).collect();

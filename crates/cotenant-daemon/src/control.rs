@@ -1,4 +1,4 @@
-//! The control socket: one request and one answer a connection. The kernel says which user asks.
+//! The control socket: one request and one answer per connection. The kernel identifies the user.
 
 use crate::containers::Containers;
 use crate::node::Node;
@@ -26,95 +26,93 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a request; and of a list of containers, which only few may send.
+/// Bytes of a request; and of a list of containers, which few users may send.
 const REQUEST: usize = 4 << 10;
 const LIST: usize = 4 << 20;
 
-/// How a list of containers begins.
+/// The beginning of a list of containers.
 const LISTS: &[u8] = b"{\"version\":1,\"verb\":\"containers\",";
 
-/// Requests of one party at once, and of all those together that have no places of their own; of more, the latest are
-/// closed.
+/// Concurrent requests of one party, and of all without their own places; beyond that, new ones are closed.
 const OF_ONE: usize = 4;
 const AT_ONCE: usize = 16;
 
-/// Bytes that its threads have for their stacks.
+/// Stack size of its threads, bytes.
 const STACK: usize = 256 << 10;
 
-/// A request of those who may not do everything takes its place for as long as this, however soon it is answered: each
-/// costs some CPU time.
+/// Minimum time that a request of an unprivileged user occupies its place, since each costs CPU time.
 const HELD: Duration = Duration::from_millis(25);
 
-/// What the loop is asked to do, by whom, and where the answer goes.
+/// A request for the loop, its origin, and the channel of its answer.
 pub(crate) struct Order {
     pub request: Request,
-    /// The user who asks.
+    /// The requesting user.
     pub uid: u32,
     pub answer: SyncSender<Result<String, String>>,
-    /// Which one it is.
+    /// Its party.
     id: u64,
 }
 
-/// What the daemon's threads have in common.
+/// Shared state of the daemon's threads.
 #[derive(Default)]
 pub(crate) struct Shared {
     status: Mutex<Option<Arc<Status>>>,
-    /// What the page shows besides.
+    /// Further data for the page.
     scene: Mutex<Option<Scene>>,
     machine: Mutex<Option<Arc<(Topology, MachineProfile)>>>,
     containers: Mutex<Arc<Containers>>,
-    /// The user beside root who may tell of containers.
+    /// The user, apart from root, with the right to list containers.
     bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
     changes: Mutex<Changes>,
-    /// Whose users are.
+    /// Finds the party of a user.
     pub parties: Parties,
-    /// How often something was asked.
+    /// Number of requests.
     asked: AtomicU64,
     waker: Mutex<Option<PipeWriter>>,
 }
 
 impl Shared {
-    /// How it stood a second ago at most; `None` before the first round.
+    /// The status, at most a second old; `None` before the first round.
     pub fn status(&self) -> Option<Arc<Status>> {
         locked(&self.status).clone()
     }
 
     pub fn set_status(&self, status: Status) {
-        // Nobody looks at a history that is not served.
+        // An unserved history has no reader.
         if let Some(scene) = locked(&self.scene).as_mut() {
             if status.listen.is_some() { scene.add(&status) } else { scene.clear() }
         }
         *locked(&self.status) = Some(Arc::new(status));
     }
 
-    /// The machine that is managed from now on.
+    /// Sets the managed machine.
     pub fn set_machine(&self, topology: &Topology, profile: &MachineProfile) {
         *locked(&self.machine) = Some(Arc::new((topology.clone(), profile.clone())));
         let mut scene = locked(&self.scene);
-        // What was seen of it stays, as long as it is the same one.
+        // The history is kept for the same machine.
         if scene.as_ref().is_none_or(|scene| *scene.topology() != *topology) {
             *scene = Some(Scene::new(topology));
         }
     }
 
-    /// Something of the scene; `None` before the machine is known. The loop waits for it: take little.
+    /// A part of the scene; `None` before the machine is known. The loop waits meanwhile, so `of` must be short.
     pub fn of_scene<T>(&self, take: impl FnOnce(&Scene) -> T) -> Option<T> {
         locked(&self.scene).as_ref().map(take)
     }
 
-    /// This machine as a cluster wants to know it; `None` before the first round.
+    /// The report of this machine to a cluster; `None` before the first round.
     fn node(&self) -> Option<Node> {
         let (status, machine) = (self.status()?, locked(&self.machine).clone()?);
         Some(Node::new(&status, &machine.0, &machine.1))
     }
 
-    /// The containers of this machine as they were told last.
+    /// The latest list of this machine's containers.
     pub fn containers(&self) -> Arc<Containers> {
         locked(&self.containers).clone()
     }
 
-    /// Who may tell of containers from now on. What another user has told counts no more.
+    /// Changes the user with the right to list containers. The list of the previous user is dropped.
     pub fn set_bridge(&self, uid: Option<u32>) {
         let mut bridge = locked(&self.bridge);
         if std::mem::replace(&mut *bridge, uid) != uid {
@@ -122,14 +120,14 @@ impl Shared {
         }
     }
 
-    /// Whether a user may tell of containers, and hear of all of them.
+    /// Whether a user may list containers, and see all of them.
     fn is_bridge(&self, uid: u32) -> bool {
         may_all(uid) || *locked(&self.bridge) == Some(uid)
     }
 
-    /// Takes the list of a user who may tell of containers still: it took a while to come.
+    /// Accepts the list if the user still has the right: the right may have changed while the list arrived.
     fn set_containers(&self, uid: u32, containers: Containers) -> bool {
-        let bridge = locked(&self.bridge); // nobody else becomes the bridge meanwhile
+        let bridge = locked(&self.bridge); // keeps the bridge unchanged meanwhile
         let may = may_all(uid) || *bridge == Some(uid);
         if may {
             *locked(&self.containers) = Arc::new(containers);
@@ -137,17 +135,17 @@ impl Shared {
         may
     }
 
-    /// Who is called when there is something to do.
+    /// The pipe that wakes the loop for work.
     pub fn set_waker(&self, waker: PipeWriter) {
         *locked(&self.waker) = Some(waker);
     }
 
-    /// What was asked since the last time.
+    /// Requests since the previous call.
     pub fn take_orders(&self) -> Vec<Order> {
         std::mem::take(&mut locked(&self.orders))
     }
 
-    /// Whether a party has places of its own: root, the daemon's user, the bridge, and those with services.
+    /// Whether a party has its own places: root, the daemon's user, the bridge, and users with services.
     fn is_expected(&self, party: Party) -> bool {
         let bridge = *locked(&self.bridge);
         bridge.is_some_and(|uid| self.parties.of(uid) == party)
@@ -164,7 +162,7 @@ impl Shared {
         let id = self.asked.fetch_add(1, Ordering::Relaxed);
         locked(&self.orders).push(Order { request, uid, answer, id });
         if let Some(waker) = &mut *locked(&self.waker) {
-            let _ = waker.write(&[0]); // a full pipe has called already
+            let _ = waker.write(&[0]); // a full pipe wakes anyway
         }
         answered.recv_timeout(LOOP).unwrap_or_else(|_| {
             let mut orders = locked(&self.orders);
@@ -172,7 +170,7 @@ impl Shared {
             orders.retain(|order| order.id != id);
             let taken = orders.len() == waiting;
             drop(orders);
-            // Who is told that nothing was done can rely on it.
+            // A client can rely on an answer that nothing was done.
             if !taken {
                 return Err("the daemon is busy; try again".to_owned());
             }
@@ -182,32 +180,32 @@ impl Shared {
     }
 }
 
-/// A thread that panicked leaves nothing half done here.
+/// A panic in another thread leaves consistent data here.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The daemon's end of the socket: removed at the end.
+/// The daemon's end of the socket; dropping it removes the file.
 pub(crate) struct Control {
     path: PathBuf,
     _lock: File,
 }
 
 impl Control {
-    /// Listens. There is one daemon at a socket.
+    /// Listens; each socket has one daemon.
     ///
     /// # Errors
-    /// Where another one runs, or the socket cannot be made.
+    /// Another daemon at the socket; errors of making it.
     pub fn listen(path: PathBuf, shared: Arc<Shared>) -> Result<Self> {
         let folder = path.parent().context("the socket has no folder")?;
         let at = |why: io::Error| {
             let text = format!("{}: {why}; name another socket with --socket", path.display());
             if is_transient(&why) { anyhow!(text) } else { usage(text) }
         };
-        // Folders that others use are theirs.
+        // Permissions of shared folders are not changed.
         let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
         secure_dir(folder).map_err(at)?;
-        // A daemon that is stopped takes no more connections at some time, and is there all the same.
+        // A stopped daemon eventually accepts no connections, but still exists.
         let answers = || match sys::connect_unix(&path, PATIENCE) {
             Err(why) => is_transient(&why),
             Ok(_) => true,
@@ -228,11 +226,11 @@ impl Control {
             if answers() {
                 return Err(usage(format!("{}: another program listens there; name another socket", path.display())));
             }
-            fs::remove_file(&path).map_err(at)?; // of a daemon that was killed: nobody holds the lock
+            fs::remove_file(&path).map_err(at)?; // left by a killed daemon: the lock is free
         }
         let listener = UnixListener::bind(&path).map_err(at)?;
         if sys::euid() == 0 {
-            // Others may ask, and are told what is theirs.
+            // Others may ask, and get answers about their own services.
             if is_ours {
                 fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
             }
@@ -242,17 +240,17 @@ impl Control {
         let listening = move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
-                    thread::sleep(Duration::from_millis(100)); // no descriptors are left
+                    thread::sleep(Duration::from_millis(100)); // out of descriptors
                     continue;
                 };
                 let Ok((uid, pid)) = sys::peer(stream.as_fd()) else { continue };
                 let client = Client { uid, party: shared.parties.of_process(uid, pid) };
                 if let Some(place) = places.take(client.party, || shared.is_expected(client.party)) {
                     let shared = shared.clone();
-                    // Where no thread can be had, the place is free again.
+                    // If no thread can be started, the place is freed.
                     let request = move || {
                         let begin = Instant::now();
-                        let _ = serve(&stream, client, &shared); // who asked is gone
+                        let _ = serve(&stream, client, &shared); // the client is gone
                         drop(stream);
                         if !may_all(uid) {
                             thread::sleep(HELD.saturating_sub(begin.elapsed()));
@@ -269,7 +267,7 @@ impl Control {
     }
 }
 
-/// Whether something is used up that others may free: a service manager is to try again.
+/// Whether a resource ran out that other processes may free: a service manager should retry.
 fn is_transient(why: &io::Error) -> bool {
     use libc::{EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC};
     matches!(why.raw_os_error(), Some(EAGAIN | EDQUOT | EIO | EMFILE | ENFILE | ENOMEM | ENOSPC))
@@ -281,14 +279,14 @@ impl Drop for Control {
     }
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy)]
 struct Client {
     uid: u32,
     party: Party,
 }
 
-/// Who is served now: nobody keeps the others out.
+/// The places in use; limits per client keep places free for the others.
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<Party, Taken>>);
 
@@ -296,11 +294,11 @@ struct Places(Mutex<BTreeMap<Party, Taken>>);
 #[derive(Default)]
 struct Taken {
     own: usize,
-    /// Of those that all share.
+    /// Of the shared places.
     shared: usize,
 }
 
-/// A place that is taken.
+/// An occupied place.
 struct Place {
     places: Arc<Places>,
     party: Party,
@@ -308,7 +306,7 @@ struct Place {
 }
 
 impl Places {
-    /// A place, unless there is none. Who `is_expected` needs none of those that all share.
+    /// A free place, if any. With `is_expected` it is not one of the shared places.
     fn take(self: &Arc<Self>, party: Party, is_expected: impl FnOnce() -> bool) -> Option<Place> {
         let mut taken = locked(&self.0);
         if taken.get(&party).is_some_and(|taken| taken.own + taken.shared >= OF_ONE) {
@@ -336,7 +334,7 @@ impl Drop for Place {
     }
 }
 
-/// A line, which has to be there in time as a whole. `lists` says whether it may be a list of containers.
+/// A line, which must arrive completely in time. `lists`: whether it may be a list of containers.
 fn line(mut stream: &UnixStream, lists: bool) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let (mut line, mut piece) = (Vec::new(), vec![0; 64 << 10]);
@@ -403,6 +401,7 @@ mod tests {
     use cotenant_status::status::ServiceStatus;
 
     /// Any number of users without services, one of them under 65,536 numbers, leave a place to those who have some.
+    /// Holds daemon/hostile.
     #[test]
     fn root_the_bridge_and_whoever_has_services_always_have_places() {
         let (bridge, owner) = (70_000, 70_001);
@@ -428,6 +427,7 @@ mod tests {
         assert!(locked(&places.0).is_empty());
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn root_and_whom_the_configuration_names_may_tell_of_containers() {
         let shared = Shared::default();

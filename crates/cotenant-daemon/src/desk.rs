@@ -1,4 +1,4 @@
-//! What the daemon keeps while hosts come and go.
+//! The daemon's state across hosts.
 
 use crate::containers::Containers;
 use crate::control::Shared;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What stays while hosts come and go.
+/// State that survives a change of the host.
 pub(crate) struct Desk {
     pub begun: Instant,
     pub shared: Arc<Shared>,

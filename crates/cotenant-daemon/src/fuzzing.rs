@@ -1,5 +1,4 @@
-//! Files and messages that others write, as functions of text: what `cotenant-fuzz` reaches of this crate. A panic is
-//! a bug.
+//! Files and messages from others, as functions of text, for `cotenant-fuzz`. A panic is a bug.
 
 use crate::config::{self, Config};
 use crate::containers::{Containers, Told};
@@ -18,10 +17,10 @@ use serde::de::DeserializeOwned;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
-/// The daemon's configuration. Reading it twice tells the same rules, and their patterns can be used.
+/// The daemon's configuration. Reading it twice gives the same rules with valid patterns.
 ///
 /// # Panics
-/// Where they are others.
+/// A different configuration after writing and reading.
 pub fn config(text: &str) {
     let read = || Config::empty(PathBuf::from("cotenant.toml")).take(Path::new("cotenant.toml"), text);
     let Ok(rules) = read() else { return };
@@ -41,15 +40,15 @@ pub fn config(text: &str) {
     }
 }
 
-/// What is done with a metric that was taken.
+/// The uses of an accepted metric.
 pub fn metric(metric: &MetricArg) {
     let _ = black_box((metric.name(), metric.every(), metric.patience(10)));
 }
 
-/// What is asked over the control socket: a request that is taken is asked again as the same.
+/// Requests over the control socket: an accepted request is re-encoded as the same.
 ///
 /// # Panics
-/// Where it is another one.
+/// A different request after writing and reading.
 pub fn request(line: &[u8]) {
     let Ok(request) = protocol::request(line) else { return };
     if let Request::Containers { containers } = &request {
@@ -61,11 +60,11 @@ pub fn request(line: &[u8]) {
     assert_eq!(protocol::request(&again), Ok(request));
 }
 
-/// What a daemon answers, which may be another program: it can be shown, to its own user and to others, and is written
-/// again as the same.
+/// The answer of a daemon, or of another program in its place: it can be displayed, to its own user and to others, and
+/// is the same after writing and reading.
 ///
 /// # Panics
-/// Where it is not.
+/// A different answer.
 pub fn answer(line: &[u8]) {
     let _ = protocol::answered::<String>(line);
     let Ok(status) = protocol::answered::<Status>(line) else { return };
@@ -78,11 +77,11 @@ pub fn answer(line: &[u8]) {
     assert_eq!(protocol::bytes(&Answer::Ok(&same)).expect("plain values serialise"), again);
 }
 
-/// What an earlier daemon has left: interference, shapes, and the services that are left alone. What is taken is
-/// written as the same.
+/// State of an earlier daemon: interference, shapes, and paused services. Accepted state is the same after writing and
+/// reading.
 ///
 /// # Panics
-/// Where it is another one.
+/// Different state.
 pub fn left(text: &str) {
     drop(black_box(State::parse(text)));
     same::<Stored>(text);
@@ -92,14 +91,14 @@ pub fn left(text: &str) {
 /// A job as the prolog of Slurm writes it down.
 ///
 /// # Panics
-/// Where it is written as another one.
+/// A different job after writing and reading.
 pub fn job(text: &str) {
     if let Some(told) = same::<Told>(text) {
         black_box(Containers::new(vec![told]).0.len());
     }
 }
 
-/// What a text says, which is written as what says the same.
+/// The value of a text, which survives writing.
 fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
     let value: T = serde_json::from_str(text).ok()?;
     let written = serde_json::to_string(&value).expect("plain values serialise");
@@ -108,7 +107,7 @@ fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
     Some(value)
 }
 
-/// Who may act as whom, and the table of users.
+/// The table of subordinate user ids.
 pub fn subuid(text: &str) {
     let table = cotenant_linux::sys::Subuids::parse(text, text);
     let _ = black_box([0, 100_000, u32::MAX].map(|uid| table.owner(uid)));
@@ -119,11 +118,11 @@ pub fn slurm_table(text: &str) {
     drop(Table::parse(text));
 }
 
-/// Names that others choose: of a control group, of the host that a browser asks for, in the table of users. A unit's
-/// folder is the group's own, or one that it is in.
+/// Names chosen by others: of a control group, of a browser's host, in the table of users. A unit's folder is the
+/// group's own, or an ancestor.
 ///
 /// # Panics
-/// Where it is not.
+/// A folder that is not the unit's.
 pub fn names(text: &str) {
     assert!(services::units(text).all(|(name, folder)| folder.ends_with(name) && text.starts_with(folder)));
     let _ = black_box((services::is_delegated(text), guard::cannot_be_led_here(text), config::uid_in(text, "root")));

@@ -1,8 +1,8 @@
-//! The daemon: the same loop over the same host, with a roster that changes for weeks.
+//! The daemon: the loop of `qos` over the same host, with services that change for weeks.
 //!
-//! A look at all processes finds the services that the rules name; services that come are added to the host, those that
-//! go are taken out, and the loop goes on with what its policies remember. Requests come over the control socket, whose
-//! threads only hand them over: the thread of the loop alone changes what is managed, between two rounds.
+//! A look at all processes finds the services of the rules: new services are added to the host, ended ones removed, and
+//! the policies keep their state. Requests arrive over the control socket. Its threads only hand them over: the thread
+//! of the loop alone changes what is managed, between two rounds.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -45,11 +45,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Runs until a signal asks to stop; then everything is given back.
+/// Runs until a signal ends it; then every change is undone.
 ///
 /// # Errors
-/// One line: what is wrong in the configuration and where, or what cannot be had.
-/// Where the metric of a service is refused for good, unless that is to be waited for.
+/// One line: the error in the configuration with its place, or the unavailable resource. A metric of a service that is
+/// refused for good, unless `wait_for_metric`.
 pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level, wait_for_metric: bool) -> Result<()> {
     let mut config = Config::read(named)?;
     if !wait_for_metric {
@@ -76,29 +76,29 @@ pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level, wai
     Ok(())
 }
 
-/// A configuration that holds, and what its rules match now.
+/// A valid configuration, and its rules' present services.
 pub struct Checked {
     /// The configuration in a line.
     pub summary: String,
     /// Its rules, in their order.
     pub rules: Vec<CheckedRule>,
-    /// What of it will not work as it stands.
+    /// Its parts that will not work at present.
     pub warnings: Vec<String>,
 }
 
-/// A rule, and what it matches now.
+/// A rule and its present services.
 pub struct CheckedRule {
     /// Its name.
     pub name: String,
     /// The class of its services.
     pub class: Class,
-    /// The policy that places its services; empty where they are left alone.
+    /// The placing policy of its services; empty if they are not placed.
     pub policy: String,
-    /// The names of its services, with the programs of each that are called otherwise.
+    /// The names of its services, each with its differently named programs.
     pub services: Vec<String>,
 }
 
-/// Processes of a service that are looked at for their names, and names that are shown.
+/// Processes of a service that are checked for their names, and shown names.
 const LOOKS: usize = 64;
 const NAMED: usize = 3;
 
@@ -111,11 +111,11 @@ fn with_programs(service: &Service) -> String {
     if shown.is_empty() { service.name.clone() } else { format!("{} ({})", service.name, shown.join(", ")) }
 }
 
-/// Checks a configuration, and finds out what its rules match now, and whether their metrics answer: commands only if
-/// these are to be run.
+/// Checks a configuration, and finds its rules' present services and whether their metrics answer; commands are run
+/// only with `ask_commands`.
 ///
 /// # Errors
-/// As [`run`], where a policy cannot work here, and where `/proc` cannot be listed.
+/// As [`run`]; a policy that cannot work here; errors of listing `/proc`.
 pub fn check(named: Option<&Path>, ask_commands: bool) -> Result<Checked> {
     let config = Config::read(named)?;
     setup(&config, settings::live_machine(None)?)?;

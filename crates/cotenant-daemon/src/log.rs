@@ -1,6 +1,7 @@
-//! The log: to journald where the service manager has connected standard error to it, with fields; else lines there.
+//! The log: with fields to journald if the service manager has connected standard error to it; otherwise lines on
+//! standard error.
 //!
-//! Each kind of event has an id of its own (`MESSAGE_ID`), by which `journalctl` finds all of them.
+//! Each kind of event has its own id (`MESSAGE_ID`), by which `journalctl` finds all of them.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -18,15 +19,15 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::prelude::*;
 
-/// A service is managed from now on, or no more.
+/// A service begins or ends to be managed.
 pub(crate) const SERVICE: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a01";
-/// Something was changed, or advised.
+/// A change or advice.
 pub(crate) const DECISION: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a02";
-/// The configuration was read, or refused.
+/// The configuration was read or refused.
 pub(crate) const CONFIG: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a03";
-/// A remark: what is missing, or was not done.
+/// A remark about missing or omitted things.
 pub(crate) const NOTE: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a04";
-/// The daemon begins, ends, pauses or goes on.
+/// The daemon starts, ends, pauses or resumes.
 pub(crate) const DAEMON: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a05";
 
 /// How much is logged.
@@ -42,10 +43,10 @@ pub enum Level {
     Debug,
 }
 
-/// Begins to log.
+/// Starts logging.
 ///
 /// # Errors
-/// Where journald is connected and does not answer.
+/// A connected journald that does not answer.
 pub fn begin(level: Level) -> Result<()> {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
@@ -55,7 +56,7 @@ pub fn begin(level: Level) -> Result<()> {
     };
     let registry = tracing_subscriber::registry().with(level).with(Limited(LIMITER.clone()));
     if is_journal() {
-        // Fields are called as they are: COTENANT_RULE, MESSAGE_ID.
+        // Fields keep their names: COTENANT_RULE, MESSAGE_ID.
         let journal = tracing_journald::layer().context("journald does not answer")?.with_field_prefix(None);
         registry.with(journal).try_init()?;
     } else {
@@ -66,42 +67,42 @@ pub fn begin(level: Level) -> Result<()> {
             .with_writer(std::io::stderr)
             .fmt_fields(tracing_subscriber::fmt::format::debug_fn(|writer, field, value| match field.name() {
                 "message" => write!(writer, "{value:?}"),
-                _ => Ok(()), // what the fields say stands in the message, too
+                _ => Ok(()), // the message has the fields' values, too
             }));
         registry.with(lines).try_init()?;
     }
     Ok(())
 }
 
-/// Whether standard error is journald's, as systemd says by device and inode.
+/// Whether standard error is journald's, by systemd's device and inode.
 fn is_journal() -> bool {
     let Some(stream) = env::var("JOURNAL_STREAM").ok() else { return false };
     let meta = std::fs::metadata("/proc/self/fd/2");
     meta.is_ok_and(|meta| stream == format!("{}:{}", meta.dev(), meta.ino()))
 }
 
-/// Lines of a kind that are logged at once, and then in a minute: what programs do decides how many there would be.
+/// Lines of a kind that are logged at once, and then per minute: programs could cause any number.
 const AT_ONCE: f64 = 512.0;
 const A_MINUTE: f64 = 10.0;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// By which lines that sum up are known: these are not limited.
+/// Marks the lines with sums, which are not limited.
 const SUMS: &str = "cotenant::sums";
 
 static LIMITER: LazyLock<Arc<Limiter>> = LazyLock::new(Arc::default);
 
-/// Bounds the log. A kind of lines is whatever one place in the code logs; decisions at the level `debug`, which
-/// somebody has asked for, are not limited.
+/// Limits the log. A kind is the place in the code that logs a line; decisions at the level `debug`, which is asked
+/// for, are unlimited.
 #[derive(Debug, Default)]
 struct Limiter(Mutex<HashMap<Identifier, Kind>>);
 
 /// Lines of a kind.
 #[derive(Debug)]
 struct Kind {
-    /// Lines that may follow at once, as of then.
+    /// Lines that may follow at once, as of the given time.
     left: f64,
     at: Instant,
-    /// Lines that were left out since the last sum, and the first of them.
+    /// Lines dropped since the last sum, and the first of them.
     more: u64,
     such_as: String,
     summed: Instant,
@@ -127,7 +128,7 @@ impl Kind {
         false
     }
 
-    /// What was left out, where a minute has passed.
+    /// The dropped lines, once a minute has passed.
     fn sum(&mut self, now: Instant) -> Option<String> {
         if now.saturating_duration_since(self.summed) < MINUTE {
             return None;
@@ -151,12 +152,12 @@ impl Limiter {
     }
 }
 
-/// Logs how many lines were left out, at the end of each minute.
+/// Logs the number of dropped lines at the end of each minute.
 pub(crate) fn sum_up() {
     LIMITER.sum_up(Instant::now());
 }
 
-/// A layer that lets pass what its limiter takes.
+/// A layer that passes the lines accepted by its limiter.
 struct Limited(Arc<Limiter>);
 
 impl<S: Subscriber> Layer<S> for Limited {
@@ -175,7 +176,7 @@ impl<S: Subscriber> Layer<S> for Limited {
     }
 }
 
-/// What a line says.
+/// The text of a line.
 struct Message(String);
 
 impl Visit for Message {
@@ -186,17 +187,17 @@ impl Visit for Message {
     }
 }
 
-/// Remarks that are told again and again: each at once, then once an hour.
+/// Repeated remarks: each is logged at once, then once an hour.
 #[derive(Debug, Default)]
 pub struct Seldom(BTreeMap<String, Instant>);
 
-/// Remarks that are told in an hour; more wait for the next one, so that nothing fills the log.
+/// Remarks logged in an hour; more are logged in the next, to bound the log.
 const REMARKS: usize = 512;
 
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Seldom {
-    /// Whether it is to be told now.
+    /// Whether it is to be logged now.
     pub fn is_due(&mut self, remark: &str) -> bool {
         let now = Instant::now();
         if self.0.get(remark).is_some_and(|last| now - *last < AGAIN) {
@@ -212,7 +213,7 @@ impl Seldom {
         due
     }
 
-    /// It is over: the next time is another.
+    /// Ends a remark, so that its next occurrence is logged at once.
     pub fn forget(&mut self, remark: &str) {
         self.0.remove(remark);
     }
@@ -222,13 +223,13 @@ impl Seldom {
 pub(crate) mod tests {
     use super::*;
 
-    /// What reaches the log.
+    /// The text written to the log.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
-    /// What this thread logs meanwhile.
+    /// The lines of this thread during `run`.
     pub fn logged(run: impl FnOnce()) -> Vec<String> {
-        // Beside a single one, places in the code that threads of other tests reach first are off for all.
+        // With a single dispatcher, callsites first reached by other tests' threads would be off for all.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let lines = Lines::default();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.clone()), run);
@@ -244,6 +245,7 @@ pub(crate) mod tests {
     }
 
     /// Programs that come and go in turn cause any number of lines; a day of them is some 30,000 short ones.
+    /// Holds daemon/hostile.
     #[test]
     fn the_log_is_bounded_and_says_what_it_left_out() {
         let (lines, limiter) = (Lines::default(), Arc::new(Limiter::default()));

@@ -1,4 +1,4 @@
-//! What the daemon logs and keeps of its loop's rounds: decisions, remarks, interference, shapes.
+//! The log and the files of the loop's rounds: decisions, remarks, interference, shapes.
 
 use crate::log::{self, Seldom};
 use crate::services::Service;
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-/// What goes on after a restart.
+/// State kept over a restart.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
     interference: Interference,
 }
 
-/// The version of a file, whatever else it holds.
+/// The version of a file with any other content.
 #[derive(Deserialize)]
 struct Written {
     version: u32,
@@ -32,7 +32,7 @@ struct Written {
 const VERSION: u32 = 1;
 
 impl State {
-    /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
+    /// The kept state; otherwise an empty one with a remark. A refused file is put aside for another version.
     fn read(file: &Path) -> (Self, Option<String>) {
         let read = match bounded::named_text(file) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Default::default(),
@@ -52,7 +52,7 @@ impl State {
         (Self::default(), Some(format!("{}: {why}; it is left out, and {kept}", file.display())))
     }
 
-    /// What a file says; else what to call it from now on, and why it is not taken.
+    /// The content of a file; otherwise its new name and the reason of the refusal.
     pub fn parse(text: &str) -> Result<Self, (String, String)> {
         let damaged = |why: serde_json::Error| ("damaged".to_owned(), why.to_string());
         match serde_json::from_str::<Written>(text).map_err(damaged)?.version {
@@ -62,31 +62,31 @@ impl State {
     }
 }
 
-/// What the log names beside a service.
+/// Names in the log besides the service.
 #[derive(Default)]
 struct Fields {
     rule: String,
     group: Option<String>,
 }
 
-/// The rounds so far, their log, and the files of what is learned.
+/// The rounds so far, their log, and the files of learned state.
 pub(crate) struct Logbook {
-    /// What the rounds show.
+    /// The results of the rounds.
     pub watch: Watch,
     known: Known,
     services: BTreeMap<AppId, Fields>,
     /// Remarks about Cotenant itself.
     own: Seldom,
-    /// Remarks that users can cause without limit; these take no room from the others.
+    /// Remarks that users can cause without limit, counted apart from the others.
     of_users: Seldom,
-    /// Kinds of decisions about each service that the log had within an hour.
+    /// Kinds of decisions logged for each service within an hour.
     logged: Seldom,
-    /// The file of what is learned, and its writer.
+    /// The file of learned state, and its writer.
     file: Option<(PathBuf, Writer)>,
 }
 
 impl Logbook {
-    /// With what an earlier daemon has learned, and a remark where that is not taken. The host's clock began this long
+    /// With the state learned by an earlier daemon, and a remark if it is refused. The host's clock began this long
     /// after the daemon.
     pub fn begin(topology: &Topology, since: Duration) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
@@ -96,7 +96,7 @@ impl Logbook {
         (Self { file, ..Self::new(watch, Known::of(topology)) }, remark)
     }
 
-    /// Keeps nothing.
+    /// Without files.
     fn new(watch: Watch, known: Known) -> Self {
         Self {
             watch,
@@ -109,7 +109,7 @@ impl Logbook {
         }
     }
 
-    /// Takes in a round: see [`Watch::round`].
+    /// Takes over a round: see [`Watch::round`].
     pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) {
         self.known.watch(round);
         let silences = self.watch.silences;
@@ -129,19 +129,19 @@ impl Logbook {
         }
     }
 
-    /// Logs a remark, but seldom the same one.
+    /// Logs a remark, repeated ones rarely.
     pub fn remark(&mut self, text: &str) {
         self.remark_as(text, text);
     }
 
-    /// Logs a remark whose text changes, but seldom one of the same kind.
+    /// Logs a remark with a changing text, rarely for the same kind.
     pub fn remark_as(&mut self, kind: &str, text: &str) {
         if self.of_users.is_due(kind) {
             warn(text);
         }
     }
 
-    /// Logs what goes on for some time when it begins, however its text changes meanwhile; `None`: it is over.
+    /// Logs the beginning of a lasting condition, independent of changes in its text; `None`: its end.
     pub fn remark_while(&mut self, kind: &str, text: Option<&str>) {
         match text {
             Some(text) => self.remark_as(kind, text),
@@ -149,32 +149,33 @@ impl Logbook {
         }
     }
 
-    /// Logs a remark about Cotenant itself, however many there are about services.
+    /// Logs a remark about Cotenant itself, independent of the number of remarks about services.
     pub fn remark_own(&mut self, text: &str) {
         if self.own.is_due(text) {
-            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}"); // its place bounds it apart from all other remarks
+            // limited apart from all other remarks, by its place in the code
+            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
         }
     }
 
-    /// A service is managed from now on, by that rule.
+    /// Begins to manage a service under that rule.
     pub fn manage(&mut self, app: AppId, rule: &str, service: &Service) {
         let group = service.group().map(str::to_owned);
         self.services.insert(app, Fields { rule: rule.to_owned(), group });
         self.watch.manage(app, &service.name, service.uid, service.container.as_ref());
     }
 
-    /// The rule by which a service is managed.
+    /// The rule of a service.
     pub fn rule_of(&self, app: AppId) -> Option<&str> {
         self.services.get(&app).map(|fields| &*fields.rule)
     }
 
-    /// A service is managed no more.
+    /// Ends the management of a service.
     pub fn forget(&mut self, app: AppId) {
         self.services.remove(&app);
         self.watch.forget(app);
     }
 
-    /// Writes what the next daemon is to know, and logs what could not be written the last time.
+    /// Writes the state for the next daemon, and logs the last write's error.
     pub fn keep(&mut self) {
         let Some((file, writer)) = &self.file else { return };
         let state = serde_json::json!({ "version": VERSION, "interference": self.watch.learned() });
@@ -232,7 +233,7 @@ mod tests {
     use cotenant_policies::Qos;
     use cotenant_setup::protect::{Protected, keep};
 
-    /// A server that hangs from the 10th second to the 20th and from the 30th to the 40th, beside a program that gives
+    /// A server that hangs from the 10th second to the 20th and from the 30th to the 40th, and a program that gives
     /// way.
     struct Hangs(Topology, Time);
 
@@ -298,6 +299,7 @@ mod tests {
         assert!(logbook.own.is_due("the journal cannot be written"));
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn what_another_version_has_learnt_is_refused_by_name_and_kept() {
         let folder = std::env::temp_dir().join(format!("cotenant-watch-{}", std::process::id()));

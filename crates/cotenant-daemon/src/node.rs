@@ -1,7 +1,8 @@
-//! What a cluster is told of this machine: how much is used of what its containers share, and who hurts whom.
+//! The report of this machine to a cluster: usage of the resources shared by its containers, and interference among
+//! them.
 //!
-//! What is not counted here is absent. `use` is in the units of `capacity`, so that what a container uses here can be
-//! put in relation to what another machine has.
+//! Uncounted values are absent. `use` has the units of `capacity`, so that usage here can be compared with other
+//! machines.
 
 use cotenant_model::interference::Row;
 use cotenant_model::profile::MachineProfile;
@@ -13,25 +14,26 @@ use cotenant_status::status::{ServiceStatus, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pairs that are told, the greatest loss first.
+/// Reported pairs, the greatest loss first.
 const PAIRS: usize = 20;
 
-/// All of it.
+/// The whole report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Node {
     /// Version of the daemon.
     pub version: String,
-    /// What the daemon does now: `observe` also while it is paused.
+    /// The effective mode: `observe` also during a pause.
     pub mode: Mode,
     /// Age of the last sample, seconds.
     pub age_s: f64,
     pub shared: Vec<SharedResource>,
     pub containers: Vec<ContainerUse>,
-    /// Who loses speed while who runs: containers by `namespace/pod/container`, one for all of a workload.
+    /// Loss of speed of one container with another one running, each as `namespace/pod/container`, one for all of a
+    /// workload.
     pub interference: Vec<Row>,
 }
 
-/// What several containers share.
+/// A resource shared by several containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResourceKind {
@@ -40,31 +42,31 @@ pub(crate) enum ResourceKind {
     /// Bandwidth of a package's memory. Capacity and use in bytes per second, by misses of the last-level cache. The
     /// capacity is the calibrated threshold, above which memory counts as exhausted.
     Memory,
-    /// A last-level cache. Capacity in bytes, use in bytes that are brought in per second.
+    /// A last-level cache. Capacity in bytes, use in bytes loaded per second.
     Cache,
 }
 
-/// Something that is shared.
+/// A shared resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SharedResource {
     pub what: ResourceKind,
-    /// Which one: `cores`, `package 0`, `llc 3`.
+    /// Its name: `cores`, `package 0`, `llc 3`.
     pub name: String,
     pub capacity: f64,
     #[serde(rename = "use")]
     pub used: Option<f64>,
 }
 
-/// A container that is managed.
+/// A managed container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ContainerUse {
     #[serde(flatten)]
     pub identity: Identity,
     pub class: Class,
-    /// The share of its speed alone that it is to keep, of class high; and what it kept in the last minute.
+    /// The goal of class high, as a share of its speed alone; and the share in the last minute.
     pub goal: Option<f64>,
     pub kept: Option<f64>,
-    /// What it uses of each kind, in the units of [`SharedResource::capacity`].
+    /// Its use of each kind, in the units of [`SharedResource::capacity`].
     #[serde(rename = "use")]
     pub used: BTreeMap<ResourceKind, f64>,
 }
@@ -76,7 +78,7 @@ impl Node {
         let capacity = topology.usable().len() as f64;
         let mut shared =
             vec![SharedResource { what: ResourceKind::Cores, name: "cores".to_owned(), capacity, used: busy }];
-        // Where nobody runs, nothing is known of what is counted.
+        // Without running programs the counters' availability is unknown.
         let counted = services().any(|service| misses(service, |_| true).is_some());
         let brought_in = |cpus: &CpuSet, line: f64| {
             let of = |service| misses(service, |cpu| cpus.contains(cpu)).unwrap_or_default();
@@ -108,7 +110,7 @@ impl Node {
         let kinds: BTreeSet<ResourceKind> = shared.iter().map(|shared| shared.what).collect();
         let containers: Vec<ContainerUse> =
             services().filter_map(|service| ContainerUse::new(service, &kinds, line)).collect();
-        // What was learnt is told of one container that is there for each workload.
+        // Learnt values are per workload, and are reported for one of its present containers.
         let mut learnt: BTreeMap<String, &str> = BTreeMap::new();
         for (service, container) in services().filter_map(|service| Some((service, service.container.as_ref()?))) {
             learnt.entry(container.learnt()).or_insert(&service.name);
@@ -145,14 +147,14 @@ impl ContainerUse {
     }
 }
 
-/// Last-level cache misses a second of a service on some CPUs.
+/// Last-level cache misses per second of a service on some CPUs.
 fn misses(service: &ServiceStatus, on: impl Fn(CpuId) -> bool) -> Option<f64> {
     let counted = service.places.iter().filter(|place| on(place.cpu)).filter_map(|place| place.misses_per_s);
     counted.reduce(|a, b| a + b)
 }
 
-/// Bytes per second that services bring in from memory through the CPUs of each memory node; empty where misses are not
-/// counted.
+/// Bytes per second loaded by services from memory through the CPUs of each memory node; empty without counts of
+/// misses.
 pub(crate) fn memory(services: &[ServiceStatus], topology: &Topology) -> BTreeMap<u32, f64> {
     let of = |node: &MemoryNode| {
         let counted = services.iter().filter_map(|service| misses(service, |cpu| node.cpus.contains(cpu)));
@@ -217,6 +219,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/objects.
     #[test]
     fn what_is_shared_is_told_with_what_is_used_of_it() {
         let a = service("a", true, &[(0, 1.0, Some(1e6)), (2, 0.25, Some(5e5))]);
@@ -272,7 +275,7 @@ mod tests {
         now.interference = vec![
             row("shop/db/main", "shop/job/main"),
             row("shop/db/main", "shop/gone/main"),
-            // As tables of before have it.
+            // In the format of earlier tables.
             row("shop/db-0/main", "shop/job-1/main"),
         ];
         let node = Node::new(&now, &machine(), &MachineProfile::default());
@@ -280,6 +283,7 @@ mod tests {
         assert_eq!(pairs, [("shop/db-0/main", "shop/job-2/main")]);
     }
 
+    /// Holds cluster/objects.
     #[test]
     fn what_is_not_counted_is_absent() {
         let node =

@@ -1,5 +1,5 @@
-//! Whose a request is, and how often they may ask for a change. Somebody may act as many users; what is limited by user
-//! is limited by those who are real.
+//! Origins of requests, and their rate limits for changes. A user may act as many users, so limits apply to the real
+//! one.
 
 use cotenant_linux::sys::{self, Subuids};
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ pub(crate) fn may_all(uid: u32) -> bool {
     uid == 0 || uid == sys::euid()
 }
 
-/// Somebody real, as far as the kernel and `/etc/subuid` tell.
+/// A real user, according to the kernel and `/etc/subuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     User(u32),
-    /// Users that root lets somebody act as, by the first one.
+    /// Users that root delegates to one user, by the first one.
     Range(u32),
-    /// A user namespace that root has made, by its inode.
+    /// A user namespace made by root, by its inode.
     Namespace(u64),
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for Party {
     }
 }
 
-/// Finds out whose users are.
+/// Finds the party of a user.
 #[derive(Debug, Default)]
 pub(crate) struct Parties(pub Mutex<Subuids>);
 
 impl Parties {
-    /// Whose a user is.
+    /// The party of a user.
     pub fn of(&self, uid: u32) -> Party {
         if may_all(uid) {
             return Party::User(uid);
@@ -52,7 +52,7 @@ impl Parties {
         of(uid, &self.subuids())
     }
 
-    /// Reads what has changed.
+    /// Reads changed tables.
     pub fn refresh(&self) {
         self.subuids().refresh();
     }
@@ -61,7 +61,7 @@ impl Parties {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose a process is that acts as a user.
+    /// The party of a process that acts as a user.
     pub fn of_process(&self, uid: u32, pid: u32) -> Party {
         if may_all(uid) {
             return Party::User(uid);
@@ -78,15 +78,15 @@ impl Parties {
 /// Least time between two changes by one user: each makes the loop write to a disk and look at all processes.
 const CHANGE: Duration = Duration::from_secs(1);
 
-/// When each party changed something last.
+/// Each party's last change.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(BTreeMap<Party, Instant>);
 
 impl Changes {
-    /// Takes a change of a party.
+    /// Accepts a change of a party.
     ///
     /// # Errors
-    /// Where it comes too soon after the one before.
+    /// Too soon after the previous one.
     pub fn take(&mut self, party: Party) -> Result<(), String> {
         self.0.retain(|_, last| last.elapsed() < CHANGE);
         if !party.may_all() && self.0.contains_key(&party) {
@@ -109,6 +109,7 @@ fn of(uid: u32, subuids: &Subuids) -> Party {
 mod tests {
     use super::*;
 
+    /// Holds daemon/pause.
     #[test]
     fn whom_somebody_may_act_as_is_theirs() {
         let subuids = Subuids::parse("alice:100000:65536\nroot:200000:65536\n", "root:x:0:0\nalice:x:1000:1000\n");

@@ -1,4 +1,4 @@
-//! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
+//! Paused services, until `cotenant resume`, also over restarts: a file for each machine.
 
 use crate::parties::{Parties, may_all};
 use crate::services::Service;
@@ -10,51 +10,51 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Services that an ordinary user may have paused at a time.
+/// Limit of paused services of an ordinary user.
 const OF_ONE: usize = 64;
 
-/// Services of all of them that may be paused at a time: somebody may act as many users.
+/// Limit of paused services of all users together, since one may act as many users.
 const OF_ALL: usize = 1_024;
 
-/// What was asked for.
+/// The requested pauses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pauses {
     /// Nothing is changed.
     pub all: bool,
-    /// Services by [`Service::key`]: a name is another service's once one of the same name comes or goes.
+    /// Services by [`Service::key`], since names pass to other services when one with the same name starts or ends.
     pub services: BTreeMap<String, Paused>,
 }
 
-/// A service that is left alone.
+/// A paused service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paused {
-    /// What it was called then; absent where that was its key.
+    /// Its name then; absent if that was its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
-    /// another one.
+    /// Its user then. An ordinary user's pause concerns only their own service, not another user's of that name.
     pub uid: u32,
-    /// Whether somebody asked who may pause everything: then the name alone counts, whoever its processes are of.
+    /// Whether the request came from an operator with the right to pause everything: then the name alone counts,
+    /// independent of its processes' owner.
     pub by_operator: bool,
 }
 
 impl Paused {
-    /// What it is called that is left alone by this key.
+    /// The name of the service paused under this key.
     pub fn name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
 }
 
 impl Pauses {
-    /// What somebody calls by a name: with its key.
+    /// The service with this name or key, with its key.
     pub fn named(&self, name: &str) -> Option<(&String, &Paused)> {
         self.services.iter().find(|(key, paused)| paused.name(key) == name || *key == name)
     }
 }
 
-/// With the file that they are in; `None` where there is no folder for it.
+/// With their file; `None` without a folder for it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub pauses: Pauses,
@@ -63,7 +63,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Of the daemon before. Who cannot tell what it was asked for changes nothing, and says so.
+    /// The pauses of the previous daemon. If they cannot be read, nothing is changed, with a remark.
     pub fn read() -> (Self, Option<String>) {
         let file = calibrated::data_folder().zip(calibrated::machine_id());
         Self::read_at(file.map(|(folder, id)| folder.join(format!("pauses/{id}.json"))))
@@ -91,15 +91,15 @@ impl Kept {
         (Self { pauses, file, writer }, remark)
     }
 
-    /// Whether a service is left alone.
+    /// Whether a service is paused.
     pub fn holds(&self, service: &Service) -> bool {
         let Service { key, name, uid, .. } = service;
-        // An earlier version knew them by their names.
+        // An earlier version had their names as keys.
         let paused = self.pauses.services.get(key).or_else(|| self.pauses.services.get(name));
         paused.is_some_and(|paused| paused.by_operator || paused.uid == *uid)
     }
 
-    /// Whether another service of a user may be paused; root's always.
+    /// Whether another service of a user may be paused; root has no limit.
     pub fn has_room(&self, uid: u32, parties: &Parties) -> bool {
         let party = parties.of(uid);
         let of_users = || self.pauses.services.values().filter(|paused| !may_all(paused.uid));
@@ -107,8 +107,7 @@ impl Kept {
         may_all(uid) || of_users().count() < OF_ALL && theirs() < OF_ONE
     }
 
-    /// Writes down what is asked for now. `then` hears where that could not be written, and so ends with the daemon: it
-    /// holds all the same.
+    /// Writes the present pauses. `then` gets the error of a failed write; the pauses then last until the daemon ends.
     pub fn keep(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         match (&self.file, serde_json::to_string(&self.pauses)) {
             (Some(file), Ok(text)) => self.writer.write_then(file.clone(), text, then),
@@ -123,13 +122,14 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Writes down what is asked for, and waits for that.
+    /// Writes the pauses, and waits for that.
     fn keep(kept: &Kept) -> io::Result<()> {
         let (tell, told) = std::sync::mpsc::channel();
         kept.keep(move |written| tell.send(written).unwrap());
         told.recv().unwrap()
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn a_pause_holds_over_a_restart_and_so_does_one_that_cannot_be_read() {
         let folder = std::env::temp_dir().join(format!("cotenant-pauses-{}", std::process::id()));
@@ -191,7 +191,7 @@ mod tests {
         assert!(room(&kept, user));
         pause(&mut kept, user, 0..OF_ONE);
         assert!(!room(&kept, user) && room(&kept, user + 1) && room(&kept, 0));
-        // Somebody may act as many users.
+        // One user may act as many users.
         for uid in user + 1..=user + (OF_ALL / OF_ONE) as u32 {
             pause(&mut kept, uid, 0..OF_ONE);
         }

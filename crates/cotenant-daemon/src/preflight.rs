@@ -1,4 +1,4 @@
-//! Whether rules can work: their metrics are asked once before anything is managed.
+//! Whether rules can work: their metrics are read once before anything is managed.
 
 use crate::config::{Config, Rule};
 use crate::services::{self, Service};
@@ -12,16 +12,16 @@ use cotenant_status::class::Class;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long answers may take, all together: whoever reloads the daemon waits for them.
+/// Limit of the time for all answers together, since reloading the daemon waits for them.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// Processes of a service that are looked at for what they report.
+/// Processes of a service that are checked for reported progress.
 const LOOKS: usize = 64;
 
-/// Asks the metrics of rules whose services run.
+/// Reads the metrics of rules with running services.
 ///
 /// # Errors
-/// Where one is refused for good. What does not answer yet is waited for.
+/// A metric that is refused for good. One that does not answer yet is waited for.
 pub(crate) fn all_answer(config: &Config) -> Result<()> {
     let found = services::now(&config.rules)?;
     for (rule, no) in unanswered(&config.rules, &found, |_| true)? {
@@ -35,7 +35,7 @@ pub(crate) fn all_answer(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// What will not work as it stands, of services that run.
+/// The parts of running services' configuration that will not work at present.
 pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
     let never = |rule: &Rule| Some(format!("rule {} can match nothing: {}", rule.name, rule.never.as_ref()?));
     let mut warnings: Vec<String> = rules.iter().filter_map(never).collect();
@@ -56,7 +56,7 @@ pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_co
     Ok(warnings)
 }
 
-/// The metrics of rules whose services run, and of these those that do not answer: all are asked at once.
+/// The metrics of rules with running services that do not answer; all are read at once.
 fn unanswered(
     rules: &[Rule],
     found: &BTreeMap<String, Service>,

@@ -1,4 +1,4 @@
-//! What runs on a machine without a daemon: system services and other programs.
+//! The programs of a machine without a daemon: system services and others.
 
 use crate::services::{SERVICES, units, without_mark};
 use cotenant_linux::sense::census::Census;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 pub struct Program {
     /// The user of its first process.
     pub uid: u32,
-    /// How many processes it has.
+    /// The number of its processes.
     pub processes: usize,
     /// Its processes.
     pub target: Target,
 }
 
-/// The system services and other programs of a machine, by name. `own` is the process that asks, which is left out.
+/// The system services and other programs of a machine, by name. `own` is the calling process, which is left out.
 pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
     let ours = sys::euid();
     let mut found: BTreeMap<String, (u32, Vec<u32>)> = BTreeMap::new();
@@ -30,10 +30,10 @@ pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
             continue;
         }
         let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
-        // Better by the link that people know: `redis-server`, whose file is `redis-check-rdb`.
+        // Preferably the link's name that people know: `redis-server`, whose file is `redis-check-rdb`.
         let link = || resident.called.iter().find(|called| called.proven).map(|called| &*called.name);
         let of_program = || Some(names::base(without_mark(link().or(resident.program.as_deref())?)));
-        // Programs that guard secrets do not let others read what they execute.
+        // Programs with secrets hide the path of their executable from other users.
         let Some(name) = of_unit.or_else(of_program).or_else(|| names::of_process(pid)) else { continue };
         found.entry(name).or_insert((resident.uid, Vec::new())).1.push(pid);
     }

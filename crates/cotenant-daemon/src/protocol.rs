@@ -1,4 +1,4 @@
-//! What is asked over the control socket and what is answered: a line of JSON each.
+//! Requests and answers over the control socket: a line of JSON each.
 
 use crate::containers::Told;
 use anyhow::{Context as _, Result, bail};
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
 use std::time::Duration;
 
-/// Both ends speak the same version.
+/// Both ends use the same version.
 const VERSION: u32 = 1;
 
 /// Time for a request to come and for an answer to go.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Time for the loop to do what was asked.
+/// Time for the loop to carry out a request.
 pub(crate) const LOOP: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How it stands.
+    /// Its status.
     Status,
-    /// Change nothing from now on, and give back what was changed.
+    /// Stop changing anything, and undo the changes.
     Pause {
-        /// Of this service alone; `None`: of all.
+        /// Of this service; `None`: of all.
         service: Option<String>,
     },
     /// Go on.
@@ -30,12 +30,12 @@ pub enum Request {
         /// With this service alone; `None`: with all.
         service: Option<String>,
     },
-    /// The containers of this machine; they replace those that were listed before.
+    /// The containers of this machine; they replace the former list.
     Containers {
         /// All of them.
         containers: Vec<Told>,
     },
-    /// How much the containers of this machine are in each other's way.
+    /// Interference among the containers of this machine.
     Node,
 }
 
@@ -46,7 +46,7 @@ struct Envelope {
     request: Request,
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer<T> {
@@ -54,7 +54,7 @@ pub(crate) enum Answer<T> {
     Error(String),
 }
 
-/// What a line asks, or why it asks nothing.
+/// The request in a line, or the error.
 pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
     match serde_json::from_slice::<Envelope>(line) {
         Err(why) => Err(format!("this is no request: {why}")),
@@ -73,7 +73,7 @@ pub(crate) fn asked(request: Request) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// What the daemon says, or refuses to.
+/// The daemon's answer, or its refusal.
 pub(crate) fn answered<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
     match serde_json::from_slice(line).context("the daemon's answer cannot be read; are both of one version?")? {
         Answer::Ok(answer) => Ok(answer),

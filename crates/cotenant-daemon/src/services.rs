@@ -1,4 +1,4 @@
-//! The services of this machine, by the rules: who is to be managed now, under which rule.
+//! The services of this machine by the rules: those to manage now, with their rule.
 
 use crate::config::{Matches, Rule, Terms};
 use crate::containers::{CONTAINERS, Container, Containers};
@@ -18,38 +18,38 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
-/// program and their descendants, as the rule names them.
+/// The unit of management: all of a systemd unit, all of a control group, or the processes with one program and their
+/// descendants, according to the rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Service {
     /// Its name, which no other service has.
     pub name: String,
-    /// What it is called whoever comes and goes: the container's name, else its control group or program.
+    /// Its permanent name: the container's, otherwise its control group or program.
     pub key: String,
     /// The place of its rule when it was found, and its control group or program.
     pub place: Key,
     /// The place of its rule.
     pub rule: usize,
-    /// What holds for it.
+    /// The terms of its rule.
     pub terms: Terms,
-    /// Which container it is, where it is one.
+    /// Its container, if it is one.
     pub container: Option<Identity>,
     pub target: Target,
-    /// The user of its processes; root where they are of several.
+    /// The user of its processes; root if they have several.
     pub uid: u32,
     /// Whether others are among its processes. Of a control group of class low: some that are not to wait, and that a
     /// pause would reach, too. Of a program: some that a rule names otherwise, or that opted out, and that would come
     /// with those they descend from.
     pub mixed: bool,
-    /// Of a program, its processes now, with those that come with them.
+    /// For a program, its current processes, with accompanying ones.
     pub members: Vec<u32>,
     /// Processes now that the rule itself names.
     pub processes: usize,
 }
 
 impl Service {
-    /// Why it cannot go on as what it has become, although the same rule names that. Processes are followed where they
-    /// go; a control group is held as a whole, by its path.
+    /// Why the managed service cannot continue as the one found now under the same rule. Processes are followed
+    /// anywhere; a control group is managed as a whole, by its path.
     pub fn ends_as(&self, now: &Self) -> Option<&'static str> {
         let in_group = |service: &Self| matches!(service.target, Target::Cgroup(_));
         if self.target != now.target && (in_group(self) || in_group(now)) {
@@ -63,7 +63,7 @@ impl Service {
         (self.mixed != now.mixed).then_some(why)
     }
 
-    /// Says who belongs to it: of a program with others among its processes these alone, and not whoever they start.
+    /// Defines its processes: for a program mixed with others, exactly these, without their children.
     pub fn set_apart(&mut self, mixed: bool) {
         self.mixed = mixed;
         if mixed && self.group().is_none() {
@@ -71,13 +71,13 @@ impl Service {
         }
     }
 
-    /// Whether one of these, who are followed for it, belongs to it no more: it executes another program, or was moved.
+    /// Whether one of its followed processes no longer belongs to it: it executes another program, or was moved.
     pub fn has_lost(&self, followed: &[u32], whose: &Whose, census: &Census) -> bool {
         let residents = census.residents();
         let outside = |cgroup: &str| !is_below(cgroup, &self.place.1);
         followed.iter().any(|pid| match (self.group(), residents.get(pid)) {
             (_, None) => false,
-            // It may have come in since a look has read where it is.
+            // It may have moved in after the look read its place.
             (Some(_), Some(was)) => outside(&was.cgroup) && census.group_now(*pid).is_some_and(|now| outside(&now)),
             (None, Some(_)) => whose.get(pid).is_some_and(|of| of.as_ref().is_none_or(|of| of.0 != self.place.0)),
         })
@@ -92,15 +92,14 @@ impl Service {
         Self { name, key, place, rule: 0, terms, container: None, target, uid, mixed: false, members, processes: 1 }
     }
 
-    /// Its control group, where it is one.
+    /// Its control group, if it is one.
     pub fn group(&self) -> Option<&str> {
         if let Target::Cgroup(path) = &self.target { path.to_str() } else { None }
     }
 
-    /// How it is throttled, where it is to be. Containers of pods are never made `cpu.idle`: they would give way to
-    /// their own pods alone, and the kernel refuses the weight with which a runtime begins to update a container. Jobs
-    /// of Slurm are side by side, and it gives them no weights.
-    /// A program shares its session, and with it the weight of that, with others who are among its processes.
+    /// How it is throttled, if at all. Containers of pods are never made `cpu.idle`: they would only yield to their own
+    /// pods, and the kernel refuses the weight with which a runtime begins an update. Slurm's jobs are siblings without
+    /// weights. A program shares its session, and so its weight, with other programs among its processes.
     pub fn enforcer(&self) -> Enforcer {
         match &self.container {
             Some(container) if !container.job => Enforcer::Outside,
@@ -110,13 +109,13 @@ impl Service {
     }
 }
 
-/// Services that are managed at most: each container may be one.
+/// Limit of managed services: each container may be one.
 pub(crate) const SERVICES: usize = CONTAINERS;
 
-/// Services of a user beside root that are managed at most: they may make as many as they like.
+/// Limit of managed services per user other than root, who may create any number.
 const OF_ONE: usize = 512;
 
-/// What tells services apart: the place of the rule, and the control group or the program.
+/// Identity of a service: the index of the rule, and the control group or the program.
 type Key = (usize, String);
 
 /// To which service each process belongs that a rule names, that has opted out or that is ours; `None`: to none.
@@ -129,8 +128,8 @@ pub(crate) fn now(rules: &[Rule]) -> io::Result<BTreeMap<String, Service>> {
     Ok(find(rules, &census, &Containers::default(), std::process::id()).0)
 }
 
-/// Finds the services that the rules name, also those that are to be left alone (class ignore). `own` is the daemon's
-/// process: neither it, nor what it has started, nor its group is managed.
+/// Finds the services of the rules, including those left alone (class ignore). `own` is the daemon's process: it, its
+/// children and its group are never managed.
 pub(crate) fn find(
     rules: &[Rule],
     census: &Census,
@@ -143,7 +142,7 @@ pub(crate) fn find(
     let by_command = rules.iter().any(|rule| rule.matches.command.is_some());
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
     let mut belongs = Whose::new();
-    // Control groups of those who are not to wait: whom no rule names or one of another class, and who opted out.
+    // Control groups of processes that must not wait: without a rule, with one of another class, or opted out.
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (&pid, resident) in residents {
         if pid == own || descends(pid, &we, residents) {
@@ -173,14 +172,14 @@ pub(crate) fn find(
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
         let class = rules[i].class(container.map(|c| &c.asked));
-        // Nor is anybody managed of whom that is not known yet.
+        // Services are not managed while that is unknown.
         let opted_out = census.has_opted_out(pid, resident) != Some(false);
         if class != Class::Low || opted_out {
             others.insert(&resident.cgroup);
         }
         let Matches { user, cgroup, container: of_container, .. } = &rules[i].matches;
         let is_named = user.is_some() || cgroup.is_some() || of_container.is_some();
-        // Whoever runs a service manager below a service chooses the names of its units.
+        // The owner of a service manager below a service chooses the names of its units.
         let is_chosen = ours == 0 && class == Class::High && !is_named && group.is_some_and(is_delegated);
         if within_us || is_chosen {
             belongs.insert(pid, None);
@@ -210,7 +209,7 @@ pub(crate) fn find(
     (named(rules, found, residents), belongs)
 }
 
-/// A control group is managed as a whole; of a program nobody opts out others than their own.
+/// A control group is managed as a whole; opting out of a program only affects the process's own.
 fn leave_out(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, residents: &BTreeMap<u32, Resident>) {
     for found in found.values_mut().filter(|found| !found.group && !found.off.is_empty()) {
         let Found { pids, off, .. } = found;
@@ -224,8 +223,8 @@ fn leave_out(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, residents: &BT
     }
 }
 
-/// Whoever descends from a program comes with it, up to those whom another rule names or who opted out. Marks those
-/// that would get such ones, too, as descendants or through a process group or session.
+/// Descendants of a program accompany it, except for those of another rule or opted out. Marks programs that would also
+/// get such exceptions, by descent or through a process group or session.
 fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) {
     let residents = census.residents();
     if !found.values().any(|found| !found.group && found.class != Class::Ignore) {
@@ -239,7 +238,7 @@ fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) 
         nearest(whose, resident.parent).filter(|key| found.get(key).is_some_and(|found| !found.group))
     };
     let unnamed: Vec<_> = residents.iter().filter(|(pid, _)| !whose.contains_key(pid)).collect();
-    // Not before they have executed what they are to be.
+    // Opting out counts once a process has executed its program.
     for (pid, resident) in unnamed.iter().filter(|(_, resident)| resident.is_known()) {
         if with(whose, resident).is_some() && census.has_opted_out(**pid, resident) != Some(false) {
             whose.insert(**pid, None);
@@ -260,7 +259,7 @@ fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) 
     }
 }
 
-/// Leaves as many as are managed at most, those that `stay` first. What is to be said of that.
+/// Reduces services to the limits, keeping those that `stay`. Returns remarks.
 pub(crate) fn fit(
     found: &mut BTreeMap<String, Service>,
     stay: impl Fn(&str) -> bool,
@@ -273,7 +272,7 @@ pub(crate) fn fit(
         *theirs.entry(users[&service.uid]).or_default() += 1;
     }
     let mut remarks = Vec::new();
-    // How many there are is not said: with each other number it would be another remark.
+    // Without the number, because each number would make another remark.
     for (party, _) in theirs.into_iter().filter(|(party, there)| !party.may_all() && *there > OF_ONE) {
         remarks.push(format!(
             "more than {OF_ONE} services of {party} match; as many are managed, those that were before first"
@@ -282,7 +281,7 @@ pub(crate) fn fit(
     }
     if found.len() > SERVICES {
         remarks.push(format!("more than {SERVICES} services match; as many are managed, those that were before first"));
-        // Somebody may act as many users.
+        // One person may act as many users.
         cut(found, SERVICES, &stay, |service| may_all(service.uid));
         let left = SERVICES - found.values().filter(|service| may_all(service.uid)).count();
         cut(found, left, &stay, |service| !may_all(service.uid));
@@ -290,7 +289,7 @@ pub(crate) fn fit(
     remarks
 }
 
-/// Leaves `most` of these services, those that `stay` first.
+/// Keeps `most` of these services, those that `stay` first.
 fn cut(
     found: &mut BTreeMap<String, Service>,
     most: usize,
@@ -305,7 +304,7 @@ fn cut(
     }
 }
 
-/// Marks those of class low whose control groups hold `others`, who are not to wait.
+/// Marks those of class low whose control groups contain `others`, which must not wait.
 fn mix(found: &mut BTreeMap<Key, Found>, others: &BTreeSet<&str>) {
     let around: BTreeSet<&str> = others.iter().flat_map(|cgroup| paths(cgroup)).collect();
     for ((_, path), low) in found.iter_mut().filter(|(_, found)| found.group && found.class == Class::Low) {
@@ -313,7 +312,7 @@ fn mix(found: &mut BTreeMap<Key, Found>, others: &BTreeSet<&str>) {
     }
 }
 
-/// Whom a rule takes together with a process that it matches.
+/// The whole that a rule takes with a matching process.
 enum Whole<'a> {
     Group(&'a str),
     Program(&'a Path),
@@ -346,16 +345,16 @@ struct Found {
     folder: Option<std::path::PathBuf>,
     pids: BTreeSet<u32>,
     uid: u32,
-    /// Of a program, those that come with them.
+    /// For a program, its accompanying processes.
     comes: BTreeSet<u32>,
-    /// Users of processes that are to be left alone.
+    /// Users of processes that opted out.
     off: BTreeSet<u32>,
     class: Class,
     mixed: bool,
 }
 
-/// By which of its names a command is meant: that of its file, or what people call it; and whether that is so, and not
-/// only what the process says.
+/// The name by which a command is matched: that of its file, or a common one; and whether it is proven rather than only
+/// claimed by the process.
 fn meant<'a>(command: &GlobSet, resident: &'a Resident, script: Option<&'a Called>) -> Option<(&'a Path, bool)> {
     let own = own_path(resident).map(|path| (path, true));
     let others = resident.called.iter().chain(script).map(|called| (&*called.name, called.proven));
@@ -363,12 +362,12 @@ fn meant<'a>(command: &GlobSet, resident: &'a Resident, script: Option<&'a Calle
     own.into_iter().chain(others).find(|(path, _)| is(path))
 }
 
-/// What it executes.
+/// Its program.
 fn own_path(resident: &Resident) -> Option<&Path> {
     resident.program.as_deref().map(without_mark)
 }
 
-/// The processes that the rule takes with this one, which it names by a path if by any; `None` where it does not match.
+/// The processes that the rule includes with this one, and the path of its pattern if any; `None` without a match.
 fn covers<'a>(
     matches: &Matches,
     resident: &'a Resident,
@@ -409,7 +408,7 @@ pub(crate) fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// A control group's path, and those that it is in but the root, the outermost first.
+/// A control group's path with its ancestors except the root, the outermost first.
 fn paths(cgroup: &str) -> impl Iterator<Item = &str> {
     let ends = cgroup.match_indices('/').map(|(i, _)| i).skip(1).chain([cgroup.len()]);
     ends.map(|end| &cgroup[..end])
@@ -438,7 +437,7 @@ fn named(
 ) -> BTreeMap<String, Service> {
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
     let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
-    // How often each name was chosen by the machine's administrator, and by users, who take none from the others.
+    // Number of uses of each name by the machine's administrator and by users, whose names never displace others.
     let by_user = |key: &str, found: &Found| if found.group { is_delegated(key) } else { found.uid >= PEOPLE };
     let mut times: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for ((_, key), found) in found.iter().filter(|(_, found)| found.class != Class::Ignore) {
@@ -452,7 +451,7 @@ fn named(
         let [of_machine, of_users] = times.get(&short).copied().unwrap_or_default();
         let plain = text::name(short.as_bytes());
         let by_path = match class {
-            // Whoever is left alone takes no name from those who are managed.
+            // A service left alone takes no name from managed ones.
             Class::Ignore => of_machine + of_users > 0 || services.contains_key(&plain),
             _ if by_user => of_machine > 0 || of_users > 1,
             _ => of_machine > 1,
@@ -461,7 +460,7 @@ fn named(
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
             None if group => continue, // there is no hierarchy in which its members could be followed
-            // Who descends from another one comes with it.
+            // A descendant of another one accompanies it.
             None => Target::Trees(pids.iter().copied().filter(|pid| !descends(*pid, &pids, residents)).collect()),
         };
         if off || services.contains_key(&name) {

@@ -1,8 +1,8 @@
-//! Slurm: which control group is which job, as the prolog wrote it down, and a table of what jobs were seen to use.
+//! Slurm: the control groups of jobs, written by the prolog, and a table of jobs' observed usage.
 //!
-//! Beside the control socket lie a folder, `slurm`, with one file per job, which the prolog writes and the epilog
-//! removes; and the table, `slurm.tsv`, which carries its time: whoever reads it knows by that when nobody writes it
-//! any more. It is also what a restarted daemon remembers.
+//! The control socket's folder also has `slurm` with one file per job, written by the prolog and removed by the epilog,
+//! and the table `slurm.tsv`. The time in the table shows readers whether it is still updated. A restarted daemon
+//! begins with it.
 
 use crate::containers::{CONTAINERS, Containers, Told};
 use crate::node::{Node, ResourceKind};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How a table begins; then follows its time.
+/// The first words of a table, before its time.
 const HEAD: &str = "cotenant-slurm\t1\t";
 
 /// Time between two tables.
@@ -28,23 +28,23 @@ const JOBS: usize = CONTAINERS;
 const WORKLOADS: usize = 512;
 const NAME: usize = 253;
 
-/// A sample counts for the mean as if there had been so many at most, so that what was long ago is forgotten.
+/// A sample has at least the weight of one in so many, so that old samples fade.
 const MEMORY: u64 = 512;
 
-/// What nobody ran for so many seconds is forgotten.
+/// Jobs are dropped so many seconds after their last run.
 const OLDEST: u64 = 7 * 24 * 3_600;
 
-/// What jobs of one kind use of a node.
+/// The usage of a node by jobs of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Use {
-    /// Seconds in which one of them was seen, and of these those in which its bandwidth was counted.
+    /// Seconds of observation, and those with counted bandwidth.
     samples: u64,
     counted: u64,
     /// CPUs.
     cpus: f64,
     /// Bytes per second from memory.
     bandwidth: f64,
-    /// When one was seen last, seconds since 1970.
+    /// Time of the last observation, seconds since 1970.
     last: u64,
 }
 
@@ -62,7 +62,7 @@ impl Use {
     }
 }
 
-/// What jobs were seen to use, by the name of their workload.
+/// The observed usage of jobs, by the name of their workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Table(BTreeMap<String, Use>);
 
@@ -75,7 +75,7 @@ impl Table {
         self.0.entry(workload.to_owned()).or_default().add(cpus, bandwidth, now);
     }
 
-    /// As it is written at a time.
+    /// Its text at a time.
     fn text(&self, name: &str, node: &Node, now: u64) -> String {
         let share = |what: ResourceKind| {
             let of = node.shared.iter().filter(|shared| shared.what == what);
@@ -95,7 +95,7 @@ impl Table {
         text
     }
 
-    /// What a table of before says; `None` where it is none.
+    /// The content of an earlier table; `None` if it is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rows) = text.split_once('\n')?;
         head.strip_prefix(HEAD)?.parse::<u64>().ok()?;
@@ -136,10 +136,10 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
-    /// Begins with what the table beside a control socket says. The second value says what is wrong with it.
+    /// Begins with the table next to a control socket. The second value is the reason of its refusal.
     ///
     /// # Errors
-    /// Where there can be no folder for jobs.
+    /// Errors of making the folder for jobs.
     pub fn begin(socket: &Path) -> io::Result<(Self, Option<String>)> {
         let (jobs, file) = (socket.with_file_name("slurm"), socket.with_file_name("slurm.tsv"));
         secure_dir(&jobs)?;
@@ -149,19 +149,19 @@ impl Slurm {
             Err(_) => None,
         };
         let remark = before.is_none().then(|| format!("{} is no table of ours; a new one is begun", file.display()));
-        let node = bounded::text("/proc/sys/kernel/hostname", Limit::Value)?;
-        let node: String = node.trim().split('.').next().unwrap_or_default().chars().take(NAME).collect();
+        let node = bounded::host_name();
+        let node: String = node.split('.').next().unwrap_or_default().chars().take(NAME).collect();
         let node = node.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_', "-");
         let node = if node.is_empty() { "localhost".to_owned() } else { node };
         let (told, known, written) = (BTreeMap::new(), Arc::default(), Instant::now());
         Ok((Self { jobs, file, node, told, known, table: before.unwrap_or_default(), written }, remark))
     }
 
-    /// Looks which jobs are there; what is wrong with those that came. A file never changes: it is renamed to its name
-    /// when it is whole.
+    /// Lists the present jobs; returns errors of new ones. A file never changes: it is renamed to its name once
+    /// complete.
     ///
     /// # Errors
-    /// Where the folder cannot be listed.
+    /// Errors of listing the folder.
     pub fn look(&mut self) -> io::Result<Vec<String>> {
         let names = std::fs::read_dir(&self.jobs)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let there: std::collections::BTreeSet<u32> = names.filter_map(|name| name.parse().ok()).take(JOBS).collect();
@@ -191,15 +191,15 @@ impl Slurm {
         Ok(remarks)
     }
 
-    /// The jobs that are there.
+    /// The present jobs.
     pub fn jobs(&self) -> &Arc<Containers> {
         &self.known
     }
 
-    /// Takes in how services stand, once a second, and writes the table where it is time to and the samples are fresh.
+    /// Adds the services' status, once a second; writes the table when due, from fresh samples.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Errors of writing it.
     pub fn tell(&mut self, status: &Status, node: impl FnOnce() -> Node) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if status.is_stale() {
@@ -270,6 +270,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn a_table_says_what_is_used_and_is_read_again() {
         let mut table = Table::default();
@@ -289,6 +290,7 @@ mod tests {
         assert_eq!(later, format!("cotenant-slurm\t1\t605800\nnode\tn1\t-\t-\n{one}"), "one was seen last a week ago");
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn what_is_no_table_is_none() {
         let good = "workload\ta\t1\t1\t1\t1\t1";
@@ -325,6 +327,7 @@ mod tests {
         assert!(used.cpus > 2.99, "what was long ago is forgotten: {}", used.cpus);
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn jobs_come_and_go_and_a_restarted_daemon_remembers_what_they_used() {
         let folder = folder("jobs");

@@ -1,4 +1,4 @@
-//! Machines and what is known of them and of programs: files, notations, and what other tools print.
+//! Machines, and facts about them and about programs: files, notations, and other tools' output.
 
 use crate::target::{Group, Target, files, list, with};
 use cotenant_measure::characterize::caches;
@@ -97,7 +97,7 @@ fn xmls() -> Vec<Vec<u8>> {
     vec![format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n{machine}{distances}</topology>\n").into_bytes()]
 }
 
-/// What is read can be shown.
+/// A parsed topology can be displayed.
 fn use_xml(bytes: &[u8]) {
     with(bytes, |text| {
         if let Ok(topology) = xml::parse(text) {

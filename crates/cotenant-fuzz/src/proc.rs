@@ -1,4 +1,4 @@
-//! What the kernel prints in `/proc` and sysfs.
+//! The kernel's output in `/proc` and sysfs.
 
 use crate::target::{Group, Target, list, with};
 use cotenant_linux::fuzzing;

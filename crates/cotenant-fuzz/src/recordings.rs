@@ -1,4 +1,4 @@
-//! Recordings and snapshots, and what reads decisions again.
+//! Recordings and snapshots, and the readers of their decisions.
 
 use crate::target::{Group, Target, files, list, text, with};
 use cotenant_model::Rule;
@@ -21,7 +21,7 @@ pub static RECORDINGS: Group = Group {
             parse: use_recording,
             mutations: 400,
         },
-        // Behind the checksums: rows that no writer would write.
+        // Past the checksums: rows that no writer would write.
         Target {
             name: "rows of a recording",
             seeds: rows,
@@ -58,7 +58,7 @@ fn recordings() -> Vec<Vec<u8>> {
     vec![record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 5), &Sam::default())]
 }
 
-/// Reads to the end, replays and explains: what is believed must be usable.
+/// Reads to the end, replays and explains: accepted input must be usable.
 fn use_recording(bytes: &[u8]) {
     let Ok(mut recording) = Recording::read(bytes) else { return };
     let header = recording.header().clone();
@@ -70,7 +70,7 @@ fn use_recording(bytes: &[u8]) {
     let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 
-/// The payloads of a recording's blocks: what the frame holds, as `docs/reference/recording.md` says.
+/// The payloads of a recording's blocks: the frame's content according to `docs/reference/recording.md`.
 fn payloads() -> Vec<Vec<u8>> {
     let bytes = &recordings()[0];
     let mut rest = &bytes[MAGIC.len() + 4..];

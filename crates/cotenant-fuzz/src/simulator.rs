@@ -1,4 +1,4 @@
-//! What is simulated: machines, programs, scenarios and mixes.
+//! The simulator's input: machines, programs, scenarios and mixes.
 
 use crate::target::{Group, Target, files, list, with};
 use cotenant_model::machine::Machine;

@@ -1,4 +1,4 @@
-//! What lies in the state folder, and memory and files of other programs.
+//! Content of the state folder, and memory and files of other programs.
 
 use crate::target::{Group, Target, files, list, with};
 use cotenant_linux::fuzzing as parsers;
@@ -13,7 +13,7 @@ pub static STATE: Group = Group {
             parse: parsers::journal,
             mutations: 300,
         },
-        // Behind the checksums: lines that no Cotenant would write.
+        // Past the checksums: lines that no Cotenant would write.
         Target {
             name: "lines of a journal",
             seeds: || vec![LINES.join("\n").into_bytes()],
@@ -59,7 +59,7 @@ const LINES: &[&str] = &[
     "unidle /a%20b",
 ];
 
-/// Words that a program with libcotenant would write: two slots in use, units and latencies, naps.
+/// Words of a program with libcotenant: two slots in use, units and latencies, naps.
 fn writes() -> Vec<Vec<u8>> {
     let write = |(place, value): (u16, u64)| [&place.to_ne_bytes()[..], &value.to_ne_bytes()].concat();
     // Words of the header by their number; the slots from 64 on, 336 words each.

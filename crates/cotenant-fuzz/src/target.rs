@@ -1,25 +1,25 @@
-//! What the lists of parsers are made of.
+//! The elements of the lists of parsers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A parser.
 pub struct Target {
-    /// What it reads.
+    /// The name of its input.
     pub name: &'static str,
     /// Good inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Gives it an input, and does with the result what a user would do.
+    /// Parses an input, and uses the result as a user would.
     pub parse: fn(&[u8]),
     /// Mutations in a usual test.
     pub mutations: u64,
 }
 
-/// Parsers that libFuzzer looks through in one program. The first byte of an input says which of them reads the rest.
+/// Parsers that libFuzzer exercises in one program. The first byte of an input selects the parser of the rest.
 pub struct Group {
     /// The program: a file in `fuzz/fuzz_targets`.
     pub name: &'static str,
-    /// New ones stand at the end: the corpus goes by their numbers.
+    /// New ones are added at the end, because the corpus uses their numbers.
     pub targets: &'static [Target],
     /// The longest input, bytes.
     pub longest: usize,
@@ -46,7 +46,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Gives a parser of text what is text.
+/// Passes valid text to a parser of text.
 pub(crate) fn with(bytes: &[u8], parse: impl FnOnce(&str)) {
     if let Some(text) = text(bytes) {
         parse(text);
@@ -57,7 +57,7 @@ pub(crate) fn list(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|t| t.as_bytes().to_vec()).collect()
 }
 
-/// The files below a folder of the repository whose names end so.
+/// The files below a folder of the repository with this ending.
 pub(crate) fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder), &mut paths);

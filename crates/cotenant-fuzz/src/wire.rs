@@ -1,4 +1,4 @@
-//! What comes over sockets and out of commands: answers of servers, metrics, the control protocol of the daemon.
+//! Input from sockets and commands: answers of servers, metrics, the control protocol of the daemon.
 
 use crate::target::{Group, Target, list, with};
 use cotenant_linux::fuzzing::{passwords, server};
@@ -133,7 +133,7 @@ fn use_exposition(bytes: &[u8]) {
 fn postgres() -> Vec<Vec<u8>> {
     let message = |kind: u8, body: &[u8]| [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat();
     let welcome = [message(b'R', &[0; 4]), message(b'S', b"x\0y\0"), message(b'Z', b"I")].concat();
-    // A number of 19 digits stands for the one byte.
+    // A number of 19 digits replaces the one byte.
     let row = [&[b'D'][..], &29_u32.to_be_bytes(), &[0, 1, 0, 0, 0, 19], b"@"].concat();
     let answer = [message(b'T', b"..."), row, message(b'C', b"SELECT 1\0"), message(b'Z', b"I")].concat();
     let asks = |kind: u32, more: &[u8]| message(b'R', &[&kind.to_be_bytes()[..], more].concat());

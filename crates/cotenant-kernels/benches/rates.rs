@@ -1,7 +1,7 @@
 //! How fast each kernel is on this machine, one thread alone and one on every usable CPU. Prints one JSON object per
 //! line:
 //! `{"bench":"kernels","kernel":"chase","threads":1,"size":…,"unit":"loads","per_second":…,"min":…,"max":…,"transfers_per_second":…,…}`,
-//! the median, least and most of five runs. What the papers say of a rate stands in docs/reference/kernels.md.
+//! with the median, minimum and maximum of five runs. docs/reference/kernels.md has the papers' rates.
 //!
 //! `cargo bench -p cotenant-kernels --bench rates [-- NAME…]`; without names, all kernels, in about a minute.
 

@@ -1,25 +1,25 @@
-//! The sizes from which working sets follow.
+//! Cache sizes that determine working sets.
 
 use cotenant_model::Topology;
 use cotenant_model::topology::{CacheType, Kind};
 
-/// What of a machine's caches decides how large a kernel's memory is. Bytes.
+/// The cache sizes, in bytes, that determine a kernel's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
-    /// Largest first-level data cache: what must miss there is larger.
+    /// Largest first-level data cache: larger memory misses there.
     pub l1d: u64,
-    /// Smallest second-level cache: what must hit there is smaller.
+    /// Smallest second-level cache: smaller memory hits there.
     pub l2: u64,
     /// Largest last-level cache.
     pub llc: u64,
     /// All last-level caches together.
     pub llc_total: u64,
-    /// Whether a size was not told by the machine and is that of [`Caches::ASSUMED`].
+    /// Whether a size is that of [`Caches::ASSUMED`] because the machine does not report it.
     pub assumed: bool,
 }
 
 impl Caches {
-    /// Stands in where a machine does not tell: usual on small servers.
+    /// Assumed sizes if a machine reports none: usual on small servers.
     pub const ASSUMED: Self = Self { l1d: 32 << 10, l2: 512 << 10, llc: 32 << 20, llc_total: 32 << 20, assumed: true };
 
     /// Of a machine.

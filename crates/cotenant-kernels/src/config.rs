@@ -1,33 +1,32 @@
-//! How a kernel is to run, and why it may not.
+//! Settings of a kernel, and their errors.
 
 use crate::caches::Caches;
 use cotenant_model::CpuId;
 use std::io;
 use std::time::Duration;
 
-/// The most threads that are accepted: one for each CPU of the largest machine, so that a typo cannot exhaust the
-/// process table.
+/// Limit of threads: one per CPU of the largest machine, so that a typo cannot exhaust the process table.
 pub const MAX_THREADS: usize = cotenant_model::topology::MAX_CPUS;
 
-/// Steps of computation between two shared accesses that are accepted: a second's worth.
+/// Limit of computation steps between two shared accesses: a second's worth.
 pub(crate) const MAX_COMPUTE: u64 = 1 << 30;
 
-/// Largest stride that is accepted, in bytes.
+/// Limit of the stride, in bytes.
 pub(crate) const MAX_STRIDE: u64 = 1 << 30;
 
-/// Rates that are accepted, per second: from one in a thousand seconds to more than any core can do.
+/// Accepted rates per second: from one in a thousand seconds to more than any core can reach.
 pub(crate) const MIN_RATE: f64 = 1e-3;
 pub(crate) const MAX_RATE: f64 = 1e12;
 
-/// Smallest memory that a thread may be given: a page.
+/// Smallest memory of a thread: a page.
 pub(crate) const MIN_SIZE: u64 = 4096;
 
-/// How a kernel is to run.
+/// Settings of a kernel.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Threads, 1 to [`MAX_THREADS`].
     pub threads: usize,
-    /// Wall-clock time of the loops, without preparation; `None` = until the limit, or until the caller says so.
+    /// Wall-clock time of the loops without initialization; `None`: until the limit, or until the caller stops them.
     pub duration: Option<Duration>,
     /// Units of work per thread; `None` = no limit.
     pub limit: Option<u64>,
@@ -39,17 +38,17 @@ pub struct Config {
     /// Bytes from one access to the next, a multiple of 8; `None` =
     /// [`Kernel::default_stride`](crate::Kernel::default_stride).
     pub stride: Option<u64>,
-    /// Units per second and thread, for injectors; `None` = as many as possible. Where it cannot be reached, the
-    /// report says how many were.
+    /// Units per second and thread, for injectors; `None`: as many as possible. The report gives the rate that was
+    /// reached.
     pub rate: Option<f64>,
-    /// Thread `i` runs on the CPU `i` modulo the length; empty = wherever the system puts it.
+    /// Thread `i` runs on the CPU `i` modulo the length; empty: wherever the system puts it.
     pub cpus: Vec<CpuId>,
-    /// The machine's caches, from which default sizes follow.
+    /// The machine's caches, which determine default sizes.
     pub caches: Caches,
 }
 
 impl Config {
-    /// That many threads and defaults for everything else: no end but the caller's.
+    /// This many threads and defaults for the rest: only the caller ends it.
     pub fn new(threads: usize, caches: Caches) -> Self {
         Self {
             threads,
@@ -65,28 +64,28 @@ impl Config {
     }
 }
 
-/// Why a kernel cannot run. Each names the value and the remedy.
+/// Reasons why a kernel cannot run, with the value and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No thread, or more than any machine needs.
+    /// No thread, or more than [`MAX_THREADS`].
     #[error("{0} threads are not possible; give 1 to {MAX_THREADS}")]
     Threads(usize),
-    /// The process may not have that many threads.
+    /// The process may not create this many threads.
     #[error(
         "thread {0} could not be started: {1}; give fewer threads, or raise the limit (ulimit -u and -v, pids.max, vm.max_map_count)"
     )]
     Spawn(usize, io::Error),
-    /// Too little memory to work on.
+    /// Too little memory.
     #[error("{kernel} cannot work on {size} bytes per thread; give at least {least}")]
     TooSmall {
         /// The kernel.
         kernel: &'static str,
-        /// What was asked for.
+        /// The requested size.
         size: u64,
-        /// The least that it can work on.
+        /// The minimum.
         least: u64,
     },
-    /// More memory than there is.
+    /// More memory than available.
     #[error(
         "{threads} × {size} bytes are more than the {available} bytes of memory that are available; give a smaller size or fewer threads"
     )]
@@ -98,7 +97,7 @@ pub enum Error {
         /// Bytes available.
         available: u64,
     },
-    /// More than the process may have.
+    /// More than the process may use.
     #[error(
         "the system gives this process no {threads} × {size} bytes; give a smaller size or fewer threads, or raise the limit (ulimit -v)"
     )]
@@ -123,17 +122,17 @@ pub enum Error {
         setting: &'static str,
         /// Its value.
         value: String,
-        /// What is possible.
+        /// The valid values.
         range: String,
     },
-    /// A thread cannot run where it was put.
+    /// A thread cannot run on its CPU.
     #[error("thread {thread} cannot run on CPU {cpu}: {why}; name CPUs that are online and in this process' cpuset")]
     Pin {
         /// The thread, from 0.
         thread: usize,
         /// The CPU.
         cpu: CpuId,
-        /// What the system said.
+        /// The system's error.
         why: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! The border to the loops in C (`c/kernels.h`).
+//! The interface to the loops in C (`c/kernels.h`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// `struct ck_work`: what a loop gets and gives.
+/// `struct ck_work`: arguments and results of a loop.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -27,7 +27,7 @@ pub(crate) struct Work {
 
 const _: () = assert!(size_of::<Work>() == 17 * 8, "struct ck_work in c/kernels.h has 17 words");
 
-/// A loop, or what prepares the memory for one.
+/// A loop, or the initialization of its memory.
 pub(crate) type Body = unsafe extern "C" fn(*mut Work);
 
 unsafe extern "C" {
@@ -61,7 +61,7 @@ mod tests {
 
     const BYTES: u64 = 24 * 1024;
 
-    /// On this memory, alone, until told otherwise.
+    /// Work on this memory, alone, until stopped.
     fn work(memory: &Memory, progress: &AtomicU64, stop: &AtomicU32) -> Work {
         Work {
             progress: &raw const *progress,
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// Who would stop it has no turn.
+    /// The stopping thread may get no turn, so that a loop ends by itself at its deadline.
     #[test]
     fn a_loop_ends_by_itself_at_its_deadline() {
         let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
@@ -97,8 +97,8 @@ mod tests {
             let deadline_ns = ck_now_ns() + 1_000_000;
             let rate = if kernel.has_rate() { 1e-3 } else { 0.0 };
             let mut work = Work { knob, rate, deadline_ns, ..work(&memory, &progress, &stop) };
-            // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows, more than
-            // coherence kernels share.
+            // SAFETY: the work's pointers are to live memory of the lengths given, larger than coherence kernels share,
+            // without other references.
             unsafe {
                 if let Some(init) = kernel.init {
                     init(&raw mut work);
@@ -109,12 +109,12 @@ mod tests {
         }
     }
 
-    /// One element of the three arrays is spoilt after the run.
+    /// One element of the three arrays is corrupted after the run.
     fn wrong_after_spoiling(element: Option<usize>) -> u64 {
         let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
         let memory = Memory::zeroed(BYTES).unwrap();
         let mut work = Work { limit: 5_000, knob: 4, ..work(&memory, &progress, &stop) };
-        // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows; STREAM shares
+        // SAFETY: the work's pointers are to live memory of the lengths given, without other references; STREAM shares
         // nothing.
         unsafe {
             ck_stream_init(&raw mut work);
@@ -127,6 +127,7 @@ mod tests {
         work.wrong
     }
 
+    /// Holds measure/kernels.
     #[test]
     fn a_single_wrong_bit_is_noticed() {
         assert_eq!(wrong_after_spoiling(None), 0);

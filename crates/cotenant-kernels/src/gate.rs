@@ -1,27 +1,27 @@
-//! Where the threads wait until all are prepared, and where the caller waits for their ends.
+//! The gate where threads wait until all are ready, and where the caller waits for their ends.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the caller is asked whether to go on.
+/// Interval at which the caller is asked whether to continue.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other.
-/// Nor do threads that start take a lock: each holder could wait for a turn beside all those that already compute.
+/// A start gate that a caller watches. Threads and caller have separate wake-ups, because a thousand threads must not
+/// wake each other. Starting threads take no lock: a holder could wait for a CPU behind threads that already compute.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
-    /// The caller waits for it.
+    /// Wakes the caller.
     changed: Condvar,
-    /// The threads wait for it: `None` = go home at once.
+    /// The start; `None`: threads leave without running.
     opened: OnceLock<Option<Start>>,
 }
 
-/// When the loops began, and when they end.
+/// Start and end of the loops.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     pub began: Instant,
-    /// By the clock of the loops; `u64::MAX` = not by the clock.
+    /// By the clock of the loops; `u64::MAX`: no time limit.
     pub deadline_ns: u64,
 }
 
@@ -36,12 +36,12 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the gate, once: to run, or to go home.
+    /// Opens the gate, once: to run or to leave.
     pub fn open(&self, start: Option<Start>) {
         let _ = self.opened.set(start);
     }
 
-    /// A thread is ready and waits for the start; `None` = it shall not run.
+    /// Registers a ready thread and waits for the start; `None`: the thread must not run.
     pub fn enter(&self) -> Option<Start> {
         self.lock().ready += 1;
         self.changed.notify_one();
@@ -54,7 +54,7 @@ impl Gate {
         self.changed.notify_one();
     }
 
-    /// Waits until `done`, `deadline`, or the caller says no; whether it is done.
+    /// Waits until `done`, until `deadline`, or until the caller stops it; returns whether it is done.
     pub fn wait(
         &self,
         deadline: Option<Instant>,

@@ -1,10 +1,10 @@
-//! What a kernel is: its knobs, its memory, its loops.
+//! A kernel: its knobs, memory and loops.
 
 use crate::caches::Caches;
 use crate::ffi::Body;
 use crate::table::KERNELS;
 
-/// What a kernel's knob is.
+/// The knob of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Knob {
     /// There is none.
@@ -15,56 +15,55 @@ pub(crate) enum Knob {
     Stride(u64),
     /// Units per second.
     Rate,
-    /// Fixed for this kernel: bytes of a piece, or the number of an operation.
+    /// Fixed for this kernel: bytes of a block, or the number of an operation.
     Fixed(u64),
 }
 
-/// How much memory each thread has by default.
+/// Default memory of each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Footprint {
     /// None of its own.
     None,
-    /// None of its own: that many bytes belong to all threads together.
+    /// None of its own: all threads share this many bytes.
     Shared(u64),
-    /// So many times all last-level caches, divided among the threads, but at least 8 times a private cache: what is
-    /// touched in turn comes from memory.
+    /// This multiple of all last-level caches, divided among the threads, but at least 8 times a private cache:
+    /// sequential accesses come from memory.
     Memory(u64),
-    /// Half of the second-level cache, but at least twice the first: what is touched in turn is found in the second.
+    /// Half of the second-level cache, but at least twice the first: sequential accesses hit the second.
     SecondLevel,
-    /// So many hundredths of the last-level cache.
+    /// This many hundredths of the last-level cache.
     LastLevelPercent(u64),
 }
 
-/// How wrong results are noticed.
+/// How wrong results are detected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Check {
-    /// They are not.
+    /// Not at all.
     None,
     /// The loop counts them.
     Inside,
-    /// This counts them after the run.
+    /// By this function after the run.
     After(Body),
 }
 
-/// A program of known behaviour.
+/// A program with known behaviour.
 #[derive(Debug)]
 pub struct Kernel {
     /// Its name.
     pub name: &'static str,
-    /// What one unit of its progress is, in the plural.
+    /// The unit of its progress, in the plural.
     pub unit: &'static str,
-    /// What it does, in a line.
+    /// A one-line description.
     pub what: &'static str,
-    /// Where it comes from.
+    /// Its origin.
     pub source: &'static str,
-    /// Bytes that a unit reads and writes, counted as STREAM counts (what the program moves, not what caches add),
-    /// for kernels that are about bandwidth.
+    /// Bytes read and written per unit, counted as STREAM counts (without cache effects), for bandwidth kernels.
     pub bytes_per_unit: Option<u64>,
     pub(crate) knob: Knob,
     pub(crate) footprint: Footprint,
     pub(crate) init: Option<Body>,
     pub(crate) body: Body,
-    /// Whether wrong results are counted: by the loop itself, or after the run.
+    /// How wrong results are counted: by the loop itself, or after the run.
     pub(crate) check: Check,
 }
 
@@ -79,13 +78,12 @@ impl Kernel {
         KERNELS.iter().find(|kernel| kernel.name == name)
     }
 
-    /// Steps of computation between two shared accesses where none are asked for; `None` where the kernel does not
-    /// share.
+    /// Default steps of computation between two shared accesses; `None` if the kernel does not share.
     pub fn default_compute(&self) -> Option<u64> {
         if let Knob::Compute(steps) = self.knob { Some(steps) } else { None }
     }
 
-    /// Bytes between two accesses where none are asked for; `None` where the kernel has no stride.
+    /// Default bytes between two accesses; `None` if the kernel has no stride.
     pub fn default_stride(&self) -> Option<u64> {
         if let Knob::Stride(bytes) = self.knob { Some(bytes) } else { None }
     }
@@ -100,7 +98,7 @@ impl Kernel {
         !matches!(self.footprint, Footprint::None | Footprint::Shared(_))
     }
 
-    /// Bytes of each thread's own memory where no size is asked for.
+    /// Default bytes of each thread's own memory.
     pub fn default_size(&self, caches: &Caches, threads: usize) -> u64 {
         match self.footprint {
             Footprint::None | Footprint::Shared(_) => 0,

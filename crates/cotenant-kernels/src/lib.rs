@@ -1,9 +1,7 @@
-//! Micro-benchmarks and `SmashBench`: programs whose behaviour is known, so that measurements and policies can be
-//! held against them.
+//! Micro-benchmarks and `SmashBench`: programs with known behaviour, to check measurements and policies.
 //!
-//! The loops are C (`c/`): what such a program does to a machine is its instructions, and a C compiler at -O2 leaves
-//! these as written. Threads, memory, placement and errors are Rust's: `std::thread` is a POSIX thread on Linux, and
-//! what can fail fails there.
+//! The loops are C (`c/`), which a compiler at -O2 keeps as written, because their instructions define the kernel.
+//! Threads, memory, placement and errors are in Rust: `std::thread` is a POSIX thread on Linux.
 //!
 //! ```
 //! use cotenant_kernels::{Caches, Config, Kernel};

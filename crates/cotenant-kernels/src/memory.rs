@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Page size that alignment assumes; larger pages only mean that two buffers may share one.
+/// Alignment: larger pages only mean that two buffers may share one.
 const ALIGN: usize = 4096;
 
 /// Zeroed memory. Its pages come from the memory node of the thread that first writes them.
@@ -15,13 +15,13 @@ pub(crate) struct Memory {
     layout: Layout,
 }
 
-// SAFETY: it is plain bytes, owned; whoever reads and writes through its pointer answers for races.
+// SAFETY: it is plain owned bytes; users of its pointer are responsible for races.
 unsafe impl Send for Memory {}
 // SAFETY: as above; a shared reference only gives the pointer.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// That many bytes, at least one; `None` where the system has no address space left.
+    /// This many bytes, at least one; `None` if the address space is exhausted.
     pub fn zeroed(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes.max(1)).ok()?;
         let layout = Layout::from_size_align(bytes, ALIGN).ok()?;
@@ -43,21 +43,20 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes that the system says it can still give out without swapping, at most what the control groups that we are in
-/// still allow; `None` where it does not say.
+/// Bytes that the system can provide without swapping, limited by this process's control groups; `None` if unknown.
 pub fn available() -> Option<u64> {
     let text = |path: &str| fs::read_to_string(path).ok();
     let groups = text("/proc/self/cgroup").and_then(|own| from_groups(Path::new("/sys/fs/cgroup"), &own));
     [text("/proc/meminfo").and_then(|text| from_meminfo(&text)), groups].into_iter().flatten().min()
 }
 
-/// How a version of control groups tells of memory.
+/// Memory figures of a version of control groups.
 struct Version {
-    /// Its controller, and the folder of that below the mounts.
+    /// Its controller, and its folder below the mounts.
     controller: &'static str,
     limit: &'static str,
     used: &'static str,
-    /// What of it the kernel can take back, in `memory.stat`: the page cache.
+    /// The reclaimable part in `memory.stat`: the page cache.
     back: [&'static str; 2],
 }
 
@@ -72,7 +71,7 @@ const VERSIONS: [Version; 2] = [
 ];
 
 impl Version {
-    /// What a group still allows; `None` where it has no limit.
+    /// Remaining allowance of a group; `None` without a limit.
     fn room(&self, group: &Path) -> Option<u64> {
         let text = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
@@ -86,7 +85,7 @@ impl Version {
     }
 }
 
-/// The least of what the group that we are in and those above it still allow.
+/// The smallest remaining allowance of our group and its ancestors.
 fn from_groups(mounts: &Path, own: &str) -> Option<u64> {
     let path_of = |controller: &str| {
         own.lines().find_map(|line| {
@@ -95,7 +94,7 @@ fn from_groups(mounts: &Path, own: &str) -> Option<u64> {
         })
     };
     let of = |version: &Version| {
-        // In a container it may be the path outside, and the mount the one inside.
+        // In a container the path may be the outer one, but the mount the inner one.
         let path = Path::new(path_of(version.controller).unwrap_or("/"));
         let below = |group: &Path| Some(mounts.join(version.controller).join(group.strip_prefix("/").ok()?));
         path.ancestors().filter_map(|group| version.room(&below(group)?)).min()
@@ -123,6 +122,7 @@ mod tests {
         }
     }
 
+    /// Holds place/schedule.
     #[test]
     fn control_groups_allow_what_is_left_of_their_limits() {
         let mounts = std::env::temp_dir().join(format!("cotenant-groups-{}", std::process::id()));
@@ -144,7 +144,7 @@ mod tests {
         file("user.slice/memory.current", "9000\n");
         assert_eq!(from_groups(&mounts, own), Some(0), "more than the limit");
         assert_eq!(from_groups(&mounts, "0::/other\n"), None);
-        // Version 1, with the path that it has outside of the container.
+        // Version 1, with the path as seen outside of the container.
         file("memory/memory.limit_in_bytes", "5000\n");
         file("memory/memory.usage_in_bytes", "1500\n");
         file("memory/memory.stat", "inactive_file 7\ntotal_inactive_file 300\ntotal_active_file 200\n");

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Gives each thread, asked in it, the counter of its units.
+/// Returns each thread's counter of units; called in that thread.
 pub type Counter<'a> = &'a (dyn Fn(usize) -> &'a AtomicU64 + Sync);
 
-/// What a run comes down to once defaults are filled in and everything is checked.
+/// A run with defaults filled in and settings checked.
 struct Plan<'a> {
     kernel: &'static Kernel,
     config: &'a Config,
@@ -24,14 +24,14 @@ struct Plan<'a> {
 }
 
 impl Kernel {
-    /// Runs the kernel and returns when it has ended: after the duration, at the limit, or when `go_on` says no; that
-    /// is asked in the calling thread about every 20 ms, and may look at the progress meanwhile.
+    /// Runs the kernel until the duration, the limit, or until `go_on` returns false. The calling thread calls that
+    /// about every 20 ms, and may read the progress meanwhile.
     ///
-    /// `counter` is asked in thread `i` for the counter that it counts up, once per batch of work; without it, nobody
-    /// but the report is told.
+    /// `counter` is called in thread `i` and returns the counter to increment once per batch of work; without it, only
+    /// the report shows progress.
     ///
     /// # Errors
-    /// [`Error`]; nothing runs any more when it is returned.
+    /// [`Error`], with no thread left running.
     pub fn run(
         &'static self,
         config: &Config,
@@ -120,7 +120,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// A thread: bound, prepared, run. `None` where there is no memory.
+    /// A thread: bound, initialized, run. `None` without memory.
     fn thread(
         &self,
         i: usize,
@@ -156,22 +156,22 @@ impl<'a> Plan<'a> {
             sum: 0,
         };
         if let Some(init) = self.kernel.init {
-            // SAFETY: the work's pointers are of live memory of the lengths given, aligned to pages; only this thread
-            // has its own memory.
+            // SAFETY: the work's pointers are to live, page-aligned memory of the lengths given; only this thread has
+            // its own memory.
             unsafe { init(&raw mut work) };
         }
         let start = gate.enter();
         let used = ffi::ck_cpu_time_ns();
         if let Some(Start { deadline_ns, .. }) = start {
             work.deadline_ns = deadline_ns;
-            // SAFETY: as above; what is shared is accessed by atomic operations alone.
+            // SAFETY: as above; shared memory is accessed by atomic operations only.
             unsafe { (self.kernel.body)(&raw mut work) };
         }
         let seconds = start.map_or(0.0, |start| start.began.elapsed().as_secs_f64());
         let used = ffi::ck_cpu_time_ns() - used;
         std::hint::black_box(work.sum);
         if let (Check::After(check), Some(_)) = (self.kernel.check, start) {
-            // SAFETY: as for preparing.
+            // SAFETY: as for initializing.
             unsafe { check(&raw mut work) };
         }
         let seconds_of = |ns: u64| ns as f64 * 1e-9;
@@ -190,7 +190,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The smallest memory that a thread of this kernel may be given.
+/// The minimum memory of a thread of this kernel.
 fn least(kernel: &Kernel, knob: u64) -> u64 {
     match kernel.knob {
         Knob::Stride(_) | Knob::Fixed(_) => MIN_SIZE.max(2 * knob),
@@ -198,7 +198,7 @@ fn least(kernel: &Kernel, knob: u64) -> u64 {
     }
 }
 
-/// What the kernel's knob is set to, once the settings are checked.
+/// The value of the kernel's knob, after the settings are checked.
 fn knob(kernel: &Kernel, config: &Config) -> Result<u64, Error> {
     let has = |has, setting| if has { Ok(()) } else { Err(Error::Setting { kernel: kernel.name, setting }) };
     let range = |setting, value: String, range: String| Err(Error::Range { setting, value, range });

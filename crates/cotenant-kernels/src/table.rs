@@ -1,4 +1,4 @@
-//! The kernels there are.
+//! The table of kernels.
 
 use crate::ffi::{
     Body, ck_blockie, ck_bst, ck_bst_init, ck_chase, ck_chase_init, ck_coherence, ck_cpu, ck_er_naive, ck_fill,
@@ -9,15 +9,15 @@ use crate::kernel::{Check, Footprint, Kernel, Knob};
 /// Bytes of the words that coherence kernels share: 64 words, each alone in its line (`c/coherence.c`).
 const SHARED_BYTES: u64 = 64 * 256;
 
-/// Cycles of a step of computation (`ck_step`): a multiplication, 3, and an addition, 1, one after the other.
+/// Cycles of a step of computation (`ck_step`): a multiplication, 3, then an addition, 1.
 const STEP_CYCLES: f64 = 4.0;
 
-/// Steps of computation that last as long as there is between two accesses at a rate of `per_cycle`.
+/// Steps of computation that fill the time between two accesses at a rate of `per_cycle`.
 const fn steps(per_cycle: f64) -> u64 {
     (1.0 / per_cycle / STEP_CYCLES) as u64
 }
 
-/// The first of them; the others say in what they differ.
+/// The first of them; the others give only their differences.
 const PLAIN: Kernel = Kernel {
     name: "cpu",
     unit: "steps",
@@ -31,7 +31,7 @@ const PLAIN: Kernel = Kernel {
     check: Check::None,
 };
 
-/// Threads that take turns at the same words, at this rate of accesses.
+/// Threads that access the same words in turn, at this rate.
 const fn coherence(name: &'static str, what: &'static str, per_cycle: f64) -> Kernel {
     Kernel {
         name,
@@ -45,7 +45,7 @@ const fn coherence(name: &'static str, what: &'static str, per_cycle: f64) -> Ke
     }
 }
 
-/// Copies memory in pieces of so many bytes.
+/// Copies memory in blocks of this many bytes.
 const fn membench(name: &'static str, what: &'static str, source: &'static str, piece: u64) -> Kernel {
     Kernel {
         name,
@@ -77,7 +77,7 @@ const fn stream(name: &'static str, what: &'static str, operation: u64, bytes_pe
     }
 }
 
-/// Loads at a rate that can be set.
+/// Loads at a settable rate.
 const fn inject(name: &'static str, what: &'static str, footprint: Footprint) -> Kernel {
     Kernel {
         name,
@@ -93,7 +93,7 @@ const fn inject(name: &'static str, what: &'static str, footprint: Footprint) ->
     }
 }
 
-/// Random accesses of `SmashBench` in so many hundredths of the last-level cache.
+/// Random accesses of `SmashBench` in this many hundredths of the last-level cache.
 const fn random(name: &'static str, what: &'static str, percent: u64, body: Body) -> Kernel {
     Kernel {
         name,
@@ -107,13 +107,13 @@ const fn random(name: &'static str, what: &'static str, percent: u64, body: Body
     }
 }
 
-/// Lookups of `SmashBench` in a tree of so many hundredths of the last-level cache.
+/// Lookups of `SmashBench` in a tree of this many hundredths of the last-level cache.
 const fn bst(name: &'static str, what: &'static str, percent: u64) -> Kernel {
     let init = Some(ck_bst_init as Body);
     Kernel { unit: "lookups", init, check: Check::Inside, ..random(name, what, percent, ck_bst) }
 }
 
-/// Copies of `SmashBench` in so many hundredths of the last-level cache.
+/// Copies of `SmashBench` in this many hundredths of the last-level cache.
 const fn copies(name: &'static str, what: &'static str, percent: u64, body: Body) -> Kernel {
     Kernel {
         name,
@@ -128,7 +128,7 @@ const fn copies(name: &'static str, what: &'static str, percent: u64, body: Body
     }
 }
 
-/// All of them, in the order in which they are listed.
+/// All of them, in listing order.
 pub(crate) static KERNELS: &[Kernel] = &[
     PLAIN,
     coherence(

@@ -21,7 +21,7 @@ pub struct Args {
 /// Simulates all situations and prints them.
 ///
 /// # Errors
-/// Where a simulation does not end, or nothing can be printed.
+/// If a simulation does not end, or output fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let all = situations()?;
     answer(args.json, &all, |out| {

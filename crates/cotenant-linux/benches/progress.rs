@@ -1,4 +1,4 @@
-//! What reading reports costs: CPU time to sum up units and latencies of 1 and of 64 threads. One JSON object per line.
+//! Cost of reading reports: CPU time to sum up units and latencies of 1 and of 64 threads. One JSON object per line.
 
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
@@ -16,7 +16,7 @@ fn main() {
     let mut rows = Report::new("progress");
     let cpu = Cpu { id: CpuId(0), online: true, allowed: true, efficiency_class: None, coord: None };
     let topology = Topology::new(Parts { cpus: vec![cpu], ..Parts::default() }).unwrap();
-    // This very process reports, and is looked at.
+    // This process both reports and is observed.
     let app = AppTarget { name: String::new(), target: Target::Pids(vec![std::process::id()]) };
     for (threads, latencies) in [(1, false), (1, true), (64, false), (64, true)] {
         let barrier = Barrier::new(threads);
@@ -25,7 +25,7 @@ fn main() {
                 scope.spawn(|| {
                     cotenant_rt::units(1);
                     (0..u64::from(latencies) * 1_000).for_each(|i| cotenant_rt::latency_ns(1_000 + i * i));
-                    barrier.wait(); // each has a place of its own
+                    barrier.wait(); // each has a slot of its own
                 });
             }
         });

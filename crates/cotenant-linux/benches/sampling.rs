@@ -1,7 +1,9 @@
-//! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and
-//! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. Then the same
-//! of the sampler alone where 400 threads are born a second in 200 processes. One JSON object per line. With
-//! `-- births` the latter only.
+//! Cost of sampling: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and 4,000
+//! threads of which 10 % or all run; compared with `perf stat -I 100 -p` and `numad` on the same program. Then the
+//! sampler with 400 thread births a second in 200 processes. One JSON object per line. With `-- births` only the
+//! latter.
+//!
+//! Holds see/cost.
 
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
@@ -76,7 +78,7 @@ fn cotenant(program: &Running, length: Duration, counting: Counting) -> Value {
         let pairs = last.tasks.iter().zip(&next.tasks);
         ran += pairs.filter(|(a, b)| a.counters != b.counters).count();
         apart += cpu_seconds() - counting_began; // the benchmark's own
-        last = next; // the loop keeps one sample back, as every host's does
+        last = next; // the loop keeps one sample, like every host's
     }
     let used = cpu_seconds() - before - apart;
     json!({
@@ -101,7 +103,7 @@ fn perf_stat(program: &Running, length: Duration) -> Value {
     beside(command, length, libc::SIGINT)
 }
 
-/// numad, scanning this program every second or two. It makes itself a daemon, so its own accounts are read.
+/// numad scans this program every second or two. It daemonizes, so its own accounting is read.
 fn numad(program: &Running, length: Duration) -> Value {
     const PID_FILE: &str = "/var/run/numad.pid";
     const THP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
@@ -118,7 +120,7 @@ fn numad(program: &Running, length: Duration) -> Value {
     if daemon().and_then(used).is_some() {
         return not_measured("a numad runs already".into());
     }
-    // It would change the machine's scanning for huge pages: it is told the value that is there.
+    // It would change the machine's huge-page scanning, so it gets the current value.
     let thp = std::fs::read_to_string(THP).unwrap_or_else(|_| "10000".into());
     let pid = program.0.id().to_string();
     match numad(&["-S", "0", "-p", &pid, "-i", "1:2", "-H", thp.trim()]) {
@@ -148,7 +150,7 @@ fn numad(program: &Running, length: Duration) -> Value {
     }
 }
 
-/// Runs another tool for so long and tells what it used.
+/// Runs another tool for this long and returns its usage.
 fn beside(mut command: Command, length: Duration, signal: i32) -> Value {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
@@ -157,7 +159,7 @@ fn beside(mut command: Command, length: Duration, signal: i32) -> Value {
         Err(error) => return json!({"not_measured": error.to_string()}),
     };
     std::thread::sleep(length);
-    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
+    // SAFETY: a zeroed rusage is valid; the pid is that of our own child, which is reaped once, here.
     let (usage, status) = unsafe {
         let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
         libc::kill(child.id().cast_signed(), signal);
@@ -179,7 +181,7 @@ fn cpu_seconds() -> f64 {
     sys::own_cpu_time().as_secs_f64()
 }
 
-/// Resident memory of a process, without what the kernel holds for counters.
+/// Resident memory of a process, without the kernel's memory for counters.
 fn rss_mb(process: &str) -> f64 {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     let pages: f64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN);

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is asked. Two answers to the same question about the same process are as good as each other.
+/// A query. Two answers to the same query about the same process are equivalent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Environment,
@@ -36,24 +36,24 @@ pub(crate) enum What {
     Bytes,
     /// Mappings, one by one.
     Maps,
-    /// Where each mapping ends.
+    /// End of each mapping.
     Ends,
-    /// On which nodes its pages are.
+    /// Nodes of its pages.
     NodeMaps,
-    /// Which of its pages were accessed.
+    /// Accessed pages.
     Accessed,
     ClearAccessed,
     /// Single pages: marked as idle, looked up again.
     Mark,
     LookUp,
-    /// On which nodes single pages are.
+    /// Nodes of single pages.
     Place,
-    /// Bringing pages to other nodes.
+    /// Moves of pages to other nodes.
     Move,
 }
 
 impl What {
-    /// The file of the process that has it; that of all its pages where system calls do.
+    /// The process's file for it; that of all its pages for system calls.
     fn file(self) -> &'static str {
         match self {
             Self::Environment => "environ",
@@ -69,7 +69,7 @@ impl What {
     }
 }
 
-/// Who may ask: whoever is on a thread that nobody waits for.
+/// Permission to query, for threads on which no other work waits.
 #[derive(Debug)]
 pub(crate) struct Door {
     pid: u32,
@@ -77,12 +77,12 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// The file that has it.
+    /// The queried file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `move_pages(2)`: how each page fared, its node now or a negative error. Without `nodes` nothing is moved.
+    /// `move_pages(2)`: the result of each page, its node now or a negative error. Without `nodes` nothing is moved.
     pub fn move_pages(
         &self,
         pages: &[u64],
@@ -93,32 +93,32 @@ impl Door {
     }
 }
 
-/// One answer is waited for so long at most.
+/// Limit of the wait for one answer.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Waits for the programs of one user, and for all: together so long at once, and this part of the time.
+/// Limits of waits for the programs of one user, and for all: at once, and as a fraction of time.
 const EACH: Allowance = Allowance { at_once: Duration::from_millis(100), part: 50 };
 const ALL: Allowance = Allowance { at_once: Duration::from_millis(200), part: 10 };
 
-/// Users whose programs are asked about at once, beside root and ourselves, and questions about those of one.
+/// Limits of simultaneously queried users, besides root and ourselves, and of queries for one.
 const LANES: usize = 32;
 const QUESTIONS: usize = 512;
 
-/// A thread with nothing to ask ends after this; an answer that is not fetched is dropped.
+/// An idle thread ends after this; an answer that is not fetched is dropped.
 const IDLE: Duration = Duration::from_secs(2);
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Whoever has nobody to let run waits so long.
+/// Limit of the wait for callers without paused programs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy)]
 struct Allowance {
     at_once: Duration,
-    /// One in so many.
+    /// The fraction's denominator.
     part: u32,
 }
 
-/// How much has been waited lately.
+/// Recent waits.
 #[derive(Clone, Copy, Debug)]
 struct Waited {
     time: Duration,
@@ -130,7 +130,7 @@ impl Waited {
         Self { time: Duration::ZERO, at: now }
     }
 
-    /// What may be waited now.
+    /// The allowed wait now.
     fn left(&mut self, now: Instant, allowance: Allowance) -> Duration {
         self.time = self.time.saturating_sub(now.saturating_duration_since(self.at) / allowance.part);
         self.at = now;
@@ -140,23 +140,23 @@ impl Waited {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The process, by id and start time, and what is asked.
+/// The process, by id and start time, and the query.
 type Question = ((u32, u64), What);
 
 /// Threads and answers.
 struct Desk {
     lanes: BTreeMap<u32, Lane>,
-    /// How much was waited for each user's programs, and for all.
+    /// Recent waits for each user's programs, and for all.
     waited: BTreeMap<u32, Waited>,
     all: Option<Waited>,
-    /// Answers that were late: the receiver of each, and since when.
+    /// Late answers: the receiver of each, and its time.
     late: BTreeMap<Question, (Box<dyn Any + Send>, Instant)>,
 }
 
 /// The thread for one user.
 struct Lane {
     jobs: Sender<Job>,
-    /// Questions that are not answered yet.
+    /// Unanswered queries.
     open: Arc<AtomicUsize>,
     number: u64,
 }
@@ -184,7 +184,7 @@ impl Shared {
         work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let door = Door { pid, path: fs.path(&format!("/proc/{pid}/{}", what.file())) };
-        // Files of another machine have no lock, and we do not keep our own.
+        // Files of another machine have no lock, and ours is free.
         if !fs.is_live() || own().is_ok_and(|(own, _)| own == pid) {
             return work(&door);
         }
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Asks one after the other, until there has been nothing to ask for a while.
     fn work(&self, user: u32, number: u64, todo: &Receiver<Job>) {
-        let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
+        let _ = SignalMask::of(1..=64).apply(); // signals are for threads that wait for them
         loop {
             if let Ok(job) = todo.recv_timeout(IDLE) {
                 job();
@@ -253,16 +253,16 @@ impl Shared {
 }
 
 thread_local! {
-    /// CPU time of threads that have asked for this one.
+    /// CPU time of the query threads on behalf of this one.
     static ELSEWHERE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// CPU time of this thread, with that of those which have asked for it.
+/// CPU time of this thread, including query threads on its behalf.
 pub(crate) fn cpu_time() -> Duration {
     sys::thread_cpu_time() + ELSEWHERE.get()
 }
 
-/// Whether it is unknown because it is late: ask again.
+/// Whether the answer is late: ask again.
 pub(crate) fn is_late(why: &io::Error) -> bool {
     why.kind() == ErrorKind::TimedOut
 }
@@ -271,10 +271,10 @@ fn late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "it keeps its address space locked, or there are too many that do")
 }
 
-/// Asks something about a process, and waits briefly.
+/// Queries a process, and waits briefly.
 ///
 /// # Errors
-/// What the work says; [`is_late`].
+/// Errors of the work; [`is_late`].
 pub(crate) fn ask<T: Send + 'static>(
     fs: &FsRoot,
     pid: u32,
@@ -284,7 +284,7 @@ pub(crate) fn ask<T: Send + 'static>(
     DESK.ask(fs, pid, what, None, work)
 }
 
-/// The same where nobody waits to be let run by us.
+/// The same for callers without paused programs.
 ///
 /// # Errors
 /// As [`ask`].
@@ -314,7 +314,7 @@ fn user_of(pid: u32) -> Option<u32> {
 }
 
 impl Desk {
-    /// What may be waited for a program of that user.
+    /// The allowed wait for a program of that user.
     fn left(&mut self, user: u32, now: Instant) -> Duration {
         let all = self.all.get_or_insert(Waited::none(now)).left(now, ALL);
         self.waited.entry(user).or_insert(Waited::none(now)).left(now, EACH).min(all).min(LONGEST)
@@ -327,7 +327,7 @@ impl Desk {
         self.waited.retain(|_, waited| waited.left(now, EACH) < EACH.at_once);
     }
 
-    /// Lets the thread of that user ask.
+    /// Passes a query to that user's thread.
     fn begin<T: Send + 'static>(
         &mut self,
         shared: &'static Shared,
@@ -345,7 +345,7 @@ impl Desk {
             let begin = sys::thread_cpu_time();
             let answer = work(&door);
             answered.fetch_sub(1, Ordering::Relaxed);
-            let _ = tell.send((answer, sys::thread_cpu_time().saturating_sub(begin))); // nobody may want it any more
+            let _ = tell.send((answer, sys::thread_cpu_time().saturating_sub(begin))); // the receiver may have gone
         });
         if let Some(lane) = self.lanes.get(&user) {
             open.fetch_add(1, Ordering::Relaxed);
@@ -368,13 +368,12 @@ impl Desk {
     }
 }
 
-/// Bytes of a command line that are looked at, and arguments: programs enlarge theirs as they like, up to all of their
-/// memory. Who runs a script stands within the first few.
+/// Limits of a command line, in bytes and arguments: programs can enlarge theirs up to all of their memory, and an
+/// interpreter's script is among the first few.
 const COMMAND_LINE: u64 = 64 << 10;
 const ARGUMENTS: usize = 256;
 
-/// The first arguments with which a process was started, or what it put in their place; none where it has ended, or
-/// does not let itself be asked.
+/// The first arguments of a process, or their replacement by the process; empty if it has ended, or cannot be queried.
 pub fn command_line(pid: u32) -> Vec<String> {
     let read = |door: &Door| Ok(bounded::beginning(door.path(), COMMAND_LINE));
     let line = ask(&FsRoot::live(), pid, What::CommandLine, read);
@@ -414,6 +413,7 @@ mod tests {
     }
 
     /// With one that does not answer, all others of its user are late, and together they take as long as one of them.
+    /// Holds undo/pauses.
     #[test]
     fn nobody_is_waited_for_again_and_again() {
         static DESK: Shared = Shared::new();
@@ -431,7 +431,7 @@ mod tests {
         let took = begin.elapsed();
         assert!(took < sleepers.len() as u32 * LONGEST, "as long as if each were waited for: {took:?}");
         if sys::euid() == 0 {
-            // Whoever has it asked about another user's is not held up by that.
+            // A query about another user's program is not delayed by that.
             let other = Sleeper::of(65_534);
             eventually("another user's is asked", || {
                 DESK.ask(&live, other.pid(), What::Maps, None, |_| Ok(7)).is_ok_and(|answer| answer == 7)
@@ -440,7 +440,7 @@ mod tests {
             eprintln!("skipped in part: only root can start programs of other users");
         }
         drop(release);
-        // The answer is kept for the next caller: the work is done once.
+        // The answer is kept for the next caller, so the work runs once.
         for (i, sleeper) in sleepers.iter().enumerate() {
             let (pid, mut answer) = (sleeper.pid(), None);
             eventually("it is known", || {

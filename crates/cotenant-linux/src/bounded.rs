@@ -1,7 +1,7 @@
-//! The one way in which files are read that others control: those of `/proc`, sysfs and control groups, whose length
-//! programs may decide, those of the state folder, those that users name, and those that files name.
+//! Bounded reads of files that others control: those of `/proc`, sysfs and control groups, whose length may depend on
+//! programs, those of the state folder, and those named by users and files.
 //!
-//! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error.
+//! `clippy.toml` refuses unbounded reads. A file beyond its limit is an error.
 
 use crate::sys::SignalMask;
 use std::fs::{File, Metadata, OpenOptions};
@@ -9,25 +9,25 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Bytes that a file may have, by kind.
+/// Limits in bytes, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// What the kernel says of one thing. The longest is `status` of a process in 65,536 groups of up to 11 characters
-    /// each.
+    /// The kernel's information on one subject. The longest is `status` of a process in 65,536 groups of up to 11
+    /// characters each.
     Value,
-    /// Ids of processes: `pid_max` is at most 4,194,304, and each is 8 characters.
+    /// Ids of processes: `pid_max` is at most 4,194,304, and each takes 8 characters.
     Ids,
-    /// What grows with the machine: `/proc/cpuinfo` of 8192 CPUs has some 12 MB, `kallsyms` more.
+    /// Data that grow with the machine: `/proc/cpuinfo` of 8192 CPUs has some 12 MB, `kallsyms` more.
     Machine,
-    /// Journals and claims. They are compacted, and a cut one could not be undone.
+    /// Journals and claims. They are compacted, and a truncated one could not be undone.
     Own,
-    /// What users name, and what files name: results, scenarios, snapshots, sources. Parsed it is some ten times as
+    /// Files named by users or other files: results, scenarios, snapshots, sources. Parsed they are about ten times as
     /// large.
     Named,
 }
 
 impl Limit {
-    /// That many.
+    /// This many.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Value => 1 << 20,
@@ -38,17 +38,17 @@ impl Limit {
     }
 }
 
-/// Bytes of a program of which parts are read or mapped. The largest with debug information have 2 to 3 GB; what has
-/// holes can claim any length.
+/// Bytes of a program that is read or mapped in parts. The largest with debug information have 2 to 3 GB; sparse files
+/// can have any length.
 const PROGRAM: u64 = 4 << 30;
 
-/// Bytes of one line. The kernel's longest ends with a path of 4096 bytes, each of which may be escaped by four.
+/// Bytes of one line. The kernel's longest ends with a path of 4096 bytes, each possibly escaped by four.
 const LINE: u64 = 64 << 10;
 
 /// The whole file.
 ///
 /// # Errors
-/// What the system says; `FileTooLarge`.
+/// System errors; `FileTooLarge`.
 pub fn read(path: impl AsRef<Path>, limit: Limit) -> io::Result<Vec<u8>> {
     rest(&mut open(path)?, limit)
 }
@@ -56,20 +56,25 @@ pub fn read(path: impl AsRef<Path>, limit: Limit) -> io::Result<Vec<u8>> {
 /// The whole file as text.
 ///
 /// # Errors
-/// As [`read`]; `InvalidData` where it is no text.
+/// As [`read`]; `InvalidData` if it is not text.
 pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
     rest_text(&mut open(path)?, limit)
 }
 
-/// The text of a file that a user named: a regular file, or a pipe, for whose writer this waits.
+/// The name of this machine; empty if it cannot be read.
+pub fn host_name() -> String {
+    text("/proc/sys/kernel/hostname", Limit::Value).map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}
+
+/// The text of a file named by a user: a regular file, or a pipe, for whose writer this waits.
 ///
 /// # Errors
-/// As [`text`]; `InvalidInput` where it is neither.
+/// As [`text`]; `InvalidInput` for other files.
 pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
     given_text_if(path, |_| Ok(()))
 }
 
-/// The same, where what was opened may be read.
+/// The same with a check of the opened file.
 ///
 /// # Errors
 /// As [`given_text`], and as `may`.
@@ -82,7 +87,7 @@ pub fn given_text_if(path: impl AsRef<Path>, may: impl Fn(&Metadata) -> io::Resu
     if !path.as_ref().metadata()?.file_type().is_fifo() {
         return read(path);
     }
-    // What waits for a writer can be ended, also where signals are held back for programs that are yet to be started.
+    // A wait for a writer can be interrupted, even with signals blocked for programs to start.
     let held = SignalMask::current();
     SignalMask::outer().apply()?;
     let text = read(path);
@@ -90,38 +95,38 @@ pub fn given_text_if(path: impl AsRef<Path>, may: impl Fn(&Metadata) -> io::Resu
     text
 }
 
-/// The text of a file that another file names: a regular one.
+/// The text of a file named by another file: a regular one.
 ///
 /// # Errors
-/// As [`text`]; `InvalidInput` where it is none.
+/// As [`text`]; `InvalidInput` for other files.
 pub fn named_text(path: impl AsRef<Path>) -> io::Result<String> {
     rest_text(&mut named(path)?, Limit::Named)
 }
 
-/// Opens a file that another file names: a regular one, to be read up to [`Limit::Named`].
+/// Opens a file named by another file: a regular one, readable up to [`Limit::Named`].
 ///
 /// # Errors
-/// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
+/// System errors; `InvalidInput` if it is not a regular file, `FileTooLarge`.
 pub fn named(path: impl AsRef<Path>) -> io::Result<File> {
     regular(path, Limit::Named.bytes())
 }
 
-/// Opens a file that a user named: a regular file, or a pipe, for whose writer this waits. The null device is empty.
+/// Opens a file named by a user: a regular file, or a pipe, for whose writer this waits. The null device is empty.
 ///
 /// # Errors
-/// What the system says; `InvalidInput` where it is none of these.
+/// System errors; `InvalidInput` for other files.
 pub fn given(path: impl AsRef<Path>) -> io::Result<File> {
     let meta = path.as_ref().metadata()?;
     let is_null = meta.file_type().is_char_device() && meta.rdev() == libc::makedev(1, 3);
     match () {
         () if meta.file_type().is_fifo() => File::open(path),
-        () if is_null || meta.is_dir() => open(path), // of which reading says what is wrong
+        () if is_null || meta.is_dir() => open(path), // reading gives the error
         () if meta.is_file() => regular(path, u64::MAX),
         () => Err(io::Error::new(ErrorKind::InvalidInput, "it is neither a regular file nor a pipe")),
     }
 }
 
-/// All that follows in an open file, as text.
+/// The rest of an open file, as text.
 ///
 /// # Errors
 /// As [`text`].
@@ -130,11 +135,11 @@ pub fn rest_text(file: &mut impl Read, limit: Limit) -> io::Result<String> {
     String::from_utf8(rest(file, limit)?).map_err(no_text)
 }
 
-/// All that follows in an open file.
+/// The rest of an open file.
 ///
 /// # Errors
 /// As [`read`].
-#[allow(clippy::disallowed_methods)] // with an end
+#[allow(clippy::disallowed_methods)] // bounded
 pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(1 << 10); // most files of /proc, in one call
     if file.take(limit.bytes() + 1).read_to_end(&mut bytes)? as u64 > limit.bytes() {
@@ -143,19 +148,19 @@ pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Takes a file line by line, without the white space at their ends, until it is told to stop.
+/// Passes a file line by line, trimmed at the end, until `take` ends it.
 ///
 /// # Errors
-/// What the system or `take` says; `FileTooLarge` where a line has no end.
+/// Errors of the system or of `take`; `FileTooLarge` for an unbounded line.
 pub fn lines(path: &Path, take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     lines_of(open(path)?, take)
 }
 
-/// The same of what comes in, each line when it is there.
+/// The same for a stream, each line on arrival.
 ///
 /// # Errors
 /// As [`lines`].
-#[allow(clippy::disallowed_methods)] // with an end
+#[allow(clippy::disallowed_methods)] // bounded
 pub fn lines_of(from: impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufReader::with_capacity(64 << 10, from);
     let mut line = Vec::new();
@@ -169,18 +174,18 @@ pub fn lines_of(from: impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) 
     Ok(())
 }
 
-/// The beginning of a file, as far as it can be read.
-#[allow(clippy::disallowed_methods)] // with an end
+/// The beginning of a file, as far as readable.
+#[allow(clippy::disallowed_methods)] // bounded
 pub fn beginning(path: impl AsRef<Path>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     bytes
 }
 
-/// Opens a program, of which only parts are read.
+/// Opens a program for partial reads.
 ///
 /// # Errors
-/// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
+/// System errors; `InvalidInput` if it is not a regular file, `FileTooLarge`.
 pub fn program(path: &Path) -> io::Result<File> {
     regular(path, PROGRAM)
 }
@@ -199,7 +204,7 @@ fn too_large(most: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {} MiB", most >> 20))
 }
 
-/// A pipe under that name is not waited for.
+/// Does not wait for a pipe of that name.
 fn open(path: impl AsRef<Path>) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }

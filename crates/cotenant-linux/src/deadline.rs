@@ -1,8 +1,8 @@
-//! Work that may never come back, such as reading a file system that another program serves: each piece has a thread
-//! of its own, which is given up when its time is over.
+//! Work that may never finish, such as reading a file system served by another program: each piece has its own thread,
+//! abandoned at its time limit.
 //!
-//! A thread that is given up ends with its work, if that ever does. Until then it holds one of four places: while all
-//! are taken, nothing more is begun.
+//! An abandoned thread ends with its work, if ever. Until then it holds one of four places; with all taken, no new work
+//! begins.
 
 use crate::sys::SignalMask;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 /// Threads at once.
 const MOST: usize = 4;
 
-/// Places for threads, and how many are taken.
+/// Places for threads, and the number in use.
 struct Places(AtomicUsize);
 
 static PLACES: Places = Places(AtomicUsize::new(0));
 
-/// A place that is taken, until it is dropped.
+/// A place in use, freed on drop.
 struct Place(&'static Places);
 
 impl Places {
@@ -34,26 +34,26 @@ impl Drop for Place {
     }
 }
 
-/// Work that goes on.
+/// Work in progress.
 #[derive(Debug)]
 pub struct Work<T> {
     answer: Receiver<T>,
     until: Instant,
 }
 
-/// How far work is.
+/// State of work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// With this answer.
+    /// Finished with this answer.
     Done(T),
-    /// Its time is not over yet.
+    /// Within its time limit.
     GoesOn,
-    /// Its time is over, or it has failed.
+    /// Beyond its time limit, or failed.
     GivenUp,
 }
 
 impl<T: Send + 'static> Work<T> {
-    /// Begins it; `None` where too much is stuck already, or there is no thread.
+    /// Begins it; `None` if too much is stuck, or without a thread.
     pub fn begin(within: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<Self> {
         Self::begin_in(&PLACES, within, work)
     }
@@ -63,14 +63,14 @@ impl<T: Send + 'static> Work<T> {
         let (tell, answer) = channel();
         let run = move || {
             let _place = place;
-            let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
+            let _ = SignalMask::of(1..=64).apply(); // signals are for threads that wait for them
             let _ = tell.send(work()); // the receiver may be gone
         };
         thread::Builder::new().name("worker".to_owned()).stack_size(1 << 20).spawn(run).ok()?;
         Some(Self { answer, until: Instant::now() + within })
     }
 
-    /// How far it is, without waiting.
+    /// Its state, without waiting.
     pub fn progress(&self) -> Progress<T> {
         match self.answer.try_recv() {
             Ok(answer) => Progress::Done(answer),
@@ -79,13 +79,13 @@ impl<T: Send + 'static> Work<T> {
         }
     }
 
-    /// Waits for its end; `None` where it is given up.
+    /// Waits for its end; `None` if it is abandoned.
     pub fn wait(self) -> Option<T> {
         self.answer.recv_timeout(self.until.saturating_duration_since(Instant::now())).ok()
     }
 }
 
-/// Does it and waits for it; `None` where it takes longer, or too much is stuck already.
+/// Runs it and waits; `None` beyond the time limit, or if too much is stuck.
 pub fn with_deadline<T: Send + 'static>(within: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     Work::begin(within, work)?.wait()
 }
@@ -97,6 +97,7 @@ mod tests {
 
     static OWN: Places = Places(AtomicUsize::new(0));
 
+    /// Holds daemon/hostile.
     #[test]
     fn what_is_stuck_is_given_up_and_four_of_it_are_the_most() {
         let stuck: Vec<_> = (0..MOST)

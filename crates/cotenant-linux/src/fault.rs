@@ -1,14 +1,13 @@
-//! Crash points: places at which a test lets the process die, to prove that nothing stays changed wherever it happens.
+//! Crash points: places where a test kills the process, to prove that no changes remain wherever it dies.
 //!
-//! [`point`] and [`around`] do nothing unless this is a test build or the feature `fault-injection` is on. There, the
-//! environment variable [`VAR`] says where to die: `ROLE:POINT:N[,…]` kills the process with SIGKILL when a process
-//! of that role reaches the point for the `N`-th time. Roles are `main` (everything but the guardian) and `guardian`.
+//! [`point`] and [`around`] do nothing except in test builds and with the feature `fault-injection`. There, the
+//! environment variable [`VAR`] gives the places: `ROLE:POINT:N[,…]` kills the process with SIGKILL when a process of
+//! that role reaches the point for the `N`-th time. Roles are `main` (everything but the guardian) and `guardian`.
 
-/// The environment variable that says where to die.
+/// The environment variable with the crash points.
 pub const VAR: &str = "COTENANT_FAULT";
 
-/// The environment variable that names a file to create when a process dies at a crash point, so that a test knows
-/// that it did.
+/// The environment variable that names a file to create at a crash, so that a test can verify it.
 pub const FIRED_VAR: &str = "COTENANT_FAULT_FIRED";
 
 /// Every step of placing tasks; a process can die before and after each, see [`points`]. A test drives a process into
@@ -32,19 +31,19 @@ pub const STEPS: &[&str] = &[
     "restore.pass",
 ];
 
-/// Steps of pausing programs, see [`crate::act::pause`]; a process that undoes reaches the `resume.*` ones.
+/// Steps of pausing programs, see [`crate::act::pause`]; an undoing process reaches the `resume.*` ones.
 pub const PAUSE_STEPS: &[&str] = &["pause.group", "pause.stop", "pause.cont", "resume.group", "resume.signal"];
 
-/// A step of letting run what its Cotenant left waiting for too long.
+/// A step of resuming programs that their Cotenant left paused for too long.
 pub const LATE_STEPS: &[&str] = &["resume.late"];
 
-/// Steps of limiting CPU time, see [`crate::act::cpu_time`]; a process that undoes reaches `resume.group`.
+/// Steps of limiting CPU time, see [`crate::act::cpu_time`]; an undoing process reaches `resume.group`.
 pub const QUOTA_STEPS: &[&str] = &["quota.make", "quota.set", "quota.end"];
 
 /// Steps of the background without a group of ours, see [`crate::act::background`]; undoing reaches the latter two.
 pub const BACKGROUND_STEPS: &[&str] = &["background.thread", "background.session", "background.unit"];
 
-/// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
+/// Crash points reached only by a guardian, besides the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =
     &["guardian.start", "guardian.detached", "guardian.announced", "guardian.end.seen", "guardian.locked"];
 
@@ -53,7 +52,7 @@ pub fn points<'a>(steps: &'a [&str]) -> impl Iterator<Item = String> + 'a {
     steps.iter().flat_map(|step| [format!("{step}.before"), format!("{step}.after")])
 }
 
-/// Takes a step, and dies before or after it if the environment says so.
+/// Runs a step, and dies before or after it if so configured.
 pub fn around<T>(step: &'static str, work: impl FnOnce() -> T) -> T {
     injection::step(step, "before");
     let done = work();
@@ -61,12 +60,12 @@ pub fn around<T>(step: &'static str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Dies here if the environment says so.
+/// Dies here if so configured.
 pub fn point(name: &'static str) {
     injection::point(name);
 }
 
-/// Says that this process is the guardian.
+/// Marks this process as the guardian.
 pub fn be_guardian() {
     injection::be_guardian();
 }

@@ -1,11 +1,11 @@
-//! The root of a file system that holds `sys/`, `proc/` and cpusets: the live one, or a dump of another machine.
+//! The root of a file system with `sys/`, `proc/` and cpusets: the live one, or a dump of another machine.
 
 use crate::bounded::{self, Limit};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where sysfs, `/proc` and cpusets are looked up.
+/// The root for sysfs, `/proc` and cpusets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsRoot {
     path: PathBuf,
@@ -17,18 +17,17 @@ impl FsRoot {
         Self { path: PathBuf::from("/") }
     }
 
-    /// A folder that holds a `sys/` tree, such as hwloc's `hwloc-gather-topology` packs.
+    /// A folder with a `sys/` tree, such as an archive of hwloc's `hwloc-gather-topology`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Whether it is this machine's.
+    /// Whether it is the live machine's.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/")
     }
 
-    /// Where `path`, which is written from `/`, lies. `..` is refused by every reader here, so that a dump cannot
-    /// point outside.
+    /// The place of `path`, which starts at `/`. Every reader here refuses `..`, so that a dump cannot point outside.
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
@@ -36,16 +35,15 @@ impl FsRoot {
     /// The whole file.
     ///
     /// # Errors
-    /// What the system says; `InvalidData` where it is no text, `InvalidInput` where the path climbs (`..`),
-    /// `FileTooLarge`.
+    /// System errors; `InvalidData` if it is not text, `InvalidInput` for paths with `..`, `FileTooLarge`.
     pub fn read(&self, path: &str) -> io::Result<String> {
         bounded::text(self.checked(path)?, Limit::Machine)
     }
 
-    /// The names in a folder, sorted; those that are no text are left out.
+    /// The names in a folder, sorted, without non-text ones.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(self.checked(path)?)?;
         let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
@@ -53,10 +51,10 @@ impl FsRoot {
         Ok(names)
     }
 
-    /// The numbers of a folder's entries that are called `prefix` and a number, ascending.
+    /// The numbers in a folder's entries named `prefix` plus a number, ascending.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     pub fn numbered(&self, path: &str, prefix: &str) -> io::Result<Vec<u32>> {
         let names = self.list(path)?;
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
@@ -64,7 +62,7 @@ impl FsRoot {
         Ok(numbers)
     }
 
-    /// Whether something is there.
+    /// Whether a path exists.
     pub fn exists(&self, path: &str) -> bool {
         self.checked(path).is_ok_and(|p| p.exists())
     }

@@ -1,5 +1,5 @@
-//! Readers of what other programs, servers and users wrote, as functions of bytes: what `cotenant-fuzz` reaches of
-//! this crate besides its public parsers. A panic is a bug.
+//! Readers of external input (programs, servers, users) as functions of bytes, for `cotenant-fuzz` beyond the public
+//! parsers. A panic is a bug.
 
 use crate::act::EFFECTS;
 use crate::act::nap::Orders;
@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A file of ours without a name, for what is mapped.
+/// An anonymous file, for mapping.
 struct Scratch(Mutex<File>);
 
 impl Scratch {
@@ -34,7 +34,7 @@ impl Scratch {
         Self(Mutex::new(file))
     }
 
-    /// With this content, and zeroes behind it.
+    /// With this content, followed by zeroes.
     fn holding(&self, content: &[u8], bytes: usize) -> MutexGuard<'_, File> {
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.set_len(0).and_then(|()| file.set_len(bytes as u64));
@@ -43,11 +43,11 @@ impl Scratch {
     }
 }
 
-/// A journal in the state folder. What is whole in it is written again and read as the same; what its lines tell is
-/// compacted to lines that are understood, and that nothing more can be left out of.
+/// A journal in the state folder. Its complete part survives writing and reading; compacted lines are understood and
+/// cannot be reduced further.
 ///
 /// # Panics
-/// Where that is not so.
+/// If that fails.
 pub fn journal(bytes: &[u8]) {
     let other = file::other_version(bytes).map(str::len);
     let Some(contents) = file::parse(bytes) else { return };
@@ -60,7 +60,7 @@ pub fn journal(bytes: &[u8]) {
     journal_lines(&contents.lines);
 }
 
-/// The lines of a journal, behind their checksums.
+/// The lines of a journal after their checksums.
 ///
 /// # Panics
 /// As [`journal`].
@@ -79,20 +79,20 @@ pub fn sealed(lines: &[&str]) -> Vec<u8> {
     std::iter::once(&*header).chain(lines.iter().copied()).map(file::sealed).collect::<String>().into_bytes()
 }
 
-/// The claims file. What is read is written and read as the same.
+/// The claims file. It survives writing and reading.
 ///
 /// # Panics
-/// Where that is not so.
+/// If that fails.
 pub fn claims(text: &str) {
     let claims = claims::read(text);
     assert_eq!(claims::read(&claims::write(&claims)), claims);
 }
 
-/// The shared memory of a program that writes what it likes: words of 8 bytes at places of 2 bytes, the first half
-/// before the first look and the second half before the second.
+/// The shared memory of a malicious program: words of 8 bytes at places of 2 bytes, the first half before the first
+/// look and the second half before the second.
 ///
 /// # Panics
-/// Where what is believed falls.
+/// If accepted counts decrease.
 pub fn shared_memory(bytes: &[u8]) {
     static FILE: LazyLock<Scratch> = LazyLock::new(|| Scratch::new("memory"));
     let sizes = [MAJOR << 16 | MINOR, SLOTS as u32, size_of::<Slot>() as u32, cotenant_rt::layout::BUCKETS as u32];
@@ -106,7 +106,7 @@ pub fn shared_memory(bytes: &[u8]) {
     for (second, half) in (1..).zip([halves.0, halves.1]) {
         for write in half.chunks_exact(10) {
             let place = u64::from(u16::from_ne_bytes([write[0], write[1]]));
-            // The words of the header that have a meaning, then the slots.
+            // The meaningful words of the header, then the slots.
             let at = if place < 64 { place * 8 } else { 8_192 + (place - 64) * 8 };
             file.write_all_at(&write[2..], at).expect("it lies in the file");
         }
@@ -127,11 +127,10 @@ pub fn shared_memory(bytes: &[u8]) {
     }
 }
 
-/// The buffer that the kernel shares: where it begins and ends, each of 8 bytes, then what it holds; and what the
-/// records tell.
+/// The kernel's ring buffer: its begin and end, each of 8 bytes, then its content; and the records.
 ///
 /// # Panics
-/// Where records come of nothing.
+/// If records come from nothing.
 pub fn perf_buffer(bytes: &[u8]) {
     static FILE: LazyLock<Scratch> = LazyLock::new(|| Scratch::new("perf"));
     let page = sys::page_size();
@@ -151,7 +150,7 @@ pub fn perf_buffer(bytes: &[u8]) {
 /// Records of such a buffer.
 ///
 /// # Panics
-/// Where records come of nothing.
+/// If records come from nothing.
 pub fn perf_records(bytes: &[u8]) {
     let found = Records::parse(bytes);
     assert!(found.records.len() * 8 <= bytes.len());
@@ -162,19 +161,19 @@ pub fn perf_records(bytes: &[u8]) {
     assert!(places.intervals().count() as u64 <= places.samples);
 }
 
-/// A program's file, as far as its build id.
+/// A program's file, up to its build id.
 pub fn program(bytes: &[u8]) {
     static FILE: LazyLock<Scratch> = LazyLock::new(|| Scratch::new("program"));
     let _ = executable::build_id(&FILE.holding(bytes, bytes.len()));
 }
 
-/// An answer of the kernel about its sockets.
+/// The kernel's answer about its sockets.
 pub fn sockets(bytes: &[u8]) {
     let mut all = Vec::new();
     let _ = tcp::answers(bytes, &mut all);
 }
 
-/// What `/proc/PID/autogroup` says.
+/// Content of `/proc/PID/autogroup`.
 pub fn autogroup(text: &str) {
     let _ = crate::sense::nice::autogroup(text);
 }
@@ -184,11 +183,11 @@ pub fn mapping(line: &str) {
     let _ = sharing::shared(line);
 }
 
-/// What a server answers to a log-in and a query of `PostgreSQL`, or to the log-in of redis, which is a ping. `@`
-/// stands for what it was asked to repeat.
+/// A server's answer to a log-in and a query of `PostgreSQL`, or to redis's log-in with a ping. `@` stands for the text
+/// to repeat.
 ///
 /// # Panics
-/// Where an answer without it is taken.
+/// If an incomplete answer is accepted.
 pub fn server(postgres: bool, bytes: &[u8]) {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets can be made");
     let (mut wire, token) = Wire::over(ours);
@@ -199,7 +198,7 @@ pub fn server(postgres: bool, bytes: &[u8]) {
             None => answer.extend(part),
         }
     }
-    answer.truncate(64 << 10); // what a socket holds
+    answer.truncate(64 << 10); // capacity of a socket
     let sent = theirs.write_all(&answer).and_then(|()| theirs.shutdown(Shutdown::Write));
     sent.expect("there is room for it");
     let given = Given { postgres: Secret::new("hush"), redis: Secret::new("hush"), ..Given::default() };
@@ -215,16 +214,15 @@ pub fn server(postgres: bool, bytes: &[u8]) {
     assert!(answered.is_err() || lets_in || bytes.contains(&b'@'), "a server repeats only what it was asked to");
 }
 
-/// A file of passwords of `PostgreSQL`.
+/// A password file of `PostgreSQL`.
 pub fn passwords(bytes: &[u8]) {
     let _ = credentials::found(bytes, ["localhost", "5432", "shop", "ann"]);
 }
 
-/// Mounts and control groups as processes and containers name them. What is told from the real root leads out of
-/// nothing.
+/// Mounts and control groups as seen by processes and containers. Paths from the real root must not lead outside of it.
 ///
 /// # Panics
-/// Where it does.
+/// If they do.
 pub fn control_groups(text: &str) {
     for controller in [None, Some("cpu"), Some("cpuset")] {
         let _ = sys::cgroups::mounts_in(text, controller);

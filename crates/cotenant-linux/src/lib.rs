@@ -1,4 +1,4 @@
-//! The Linux host of Cotenant: observes programs, places and throttles them, and undoes what it changed.
+//! The Linux host of Cotenant: observes programs, places and throttles them, and undoes its changes.
 //!
 //! ```text
 //! host   the live machine: which programs are managed, the loop's waiting, starting and ending   uses all below
@@ -7,9 +7,8 @@
 //!       └── undo   the journal of what is changed, the guardian, claims, restoring               uses sys
 //! ```
 //!
-//! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump
-//! of another machine reads like this one, and reads through [`bounded`]; what programs can hold up is asked through
-//! [`address_space`].
+//! All system calls and all `unsafe` of the project are here. Every reader takes a file-system root, so that another
+//! machine's dump reads like this one, and uses [`bounded`]; queries that programs can delay use [`address_space`].
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

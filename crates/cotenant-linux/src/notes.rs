@@ -3,19 +3,19 @@
 use cotenant_model::text::{LINE, within};
 use std::collections::BTreeMap;
 
-/// Kept at most: a run of weeks would say ever more.
+/// Limit, against weeks of growth.
 const MOST: usize = 100;
 
-/// Remarks, each of them once. Of more than are kept, those go that were said longest ago.
+/// Distinct remarks. Beyond a limit, the oldest ones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// And when each was said last: the number of those before.
+    /// When each was last added, as a running number.
     said: BTreeMap<String, u64>,
     count: u64,
 }
 
 impl Notes {
-    /// Keeps a remark: one line, though servers and programs may have a word in it.
+    /// Adds a remark: one line, even if servers and programs contribute words.
     pub fn add(&mut self, note: impl Into<String>) {
         self.said.insert(within(&note.into(), LINE).into_owned(), self.count);
         self.count += 1;
@@ -33,7 +33,7 @@ impl Notes {
         }
     }
 
-    /// Takes a remark back that does not hold any more.
+    /// Removes an outdated remark.
     pub fn take_back(&mut self, note: &str) {
         self.said.remove(&*within(note, LINE));
     }

@@ -1,4 +1,4 @@
-//! Threads that work as long as the program runs: one that panics is reported, and goes on after a while.
+//! Threads that work as long as the program runs: a panic is reported, and the thread restarts after a pause.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,13 +10,12 @@ use std::{io, mem};
 /// The wait after a first panic, and the longest.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
 
-/// Panics that are kept until [`news`] takes them.
+/// Panics kept until [`news`] takes them.
 const MOST: usize = 64;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// How long a worker that has panicked waits: twice as long each time, and from the beginning after a longest wait
-/// without a panic.
+/// The pause after a panic, twice as long each time; it begins anew after the longest pause without a panic.
 #[derive(Clone, Debug)]
 pub struct BackOff {
     wait: Duration,
@@ -41,15 +40,15 @@ impl BackOff {
     }
 }
 
-/// Runs a piece of work of a worker of this name; where it panics, what it said, which [`news`] tells as well.
+/// Runs a named worker's work; a panic is returned as its message, and also passed to [`news`].
 ///
 /// # Errors
-/// What it said.
+/// Its message.
 pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|why| report(name, &*why))
 }
 
-/// Keeps for [`news`] that a worker of this name has panicked with `why`; what it said.
+/// Keeps a named worker's panic `why` for [`news`]; returns its message.
 pub fn report(name: &str, why: &(dyn Any + Send)) -> String {
     let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned());
@@ -60,10 +59,10 @@ pub fn report(name: &str, why: &(dyn Any + Send)) -> String {
     said
 }
 
-/// Begins a thread of this name that works until `work` returns, and again after each panic.
+/// Starts a named thread that works until `work` returns, and again after each panic.
 ///
 /// # Errors
-/// Where no thread can be had.
+/// No thread can be started.
 pub fn spawn(name: &str, stack: usize, mut work: impl FnMut() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let title = name.to_owned();
     thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(move || {
@@ -74,7 +73,7 @@ pub fn spawn(name: &str, stack: usize, mut work: impl FnMut() + Send + 'static) 
     })
 }
 
-/// What panicked since this was asked last.
+/// Panics since the last call.
 pub fn news() -> Vec<String> {
     mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
 }

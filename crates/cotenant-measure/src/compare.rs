@@ -1,4 +1,4 @@
-//! Whether something makes a program better: runs without and with it in turn, and what the pairs show.
+//! Whether a change improves a program: runs without and with it in turn, and the statistics of the pairs.
 
 use cotenant_model::{Direction, stats};
 use serde::Serialize;
@@ -13,16 +13,16 @@ pub struct Pair {
     pub with_s: f64,
 }
 
-/// A metric in both kinds of runs: means over each run.
+/// A metric in both kinds of runs: means per run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
     /// Its name.
     pub name: String,
-    /// Which way is better.
+    /// The better direction.
     pub direction: Direction,
-    /// Runs without and with, where both had readings.
+    /// Runs without and with, if both had readings.
     pub pairs: Vec<[f64; 2]>,
-    /// How many times better it is with; `None` below two pairs, or where a mean is not above 0.
+    /// Improvement factor; `None` below two pairs, or if a mean is not above 0.
     pub gain: Option<Interval>,
 }
 
@@ -36,7 +36,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of ratios, by their logarithms, so that 2× and ½× weigh alike; `None` below two, or where one is not above 0.
+    /// Of ratios, by their logarithms, so that 2× and ½× weigh alike; `None` below two, or if one is not above 0.
     pub fn of(ratios: impl Iterator<Item = f64>) -> Option<Self> {
         let logs: Vec<f64> = ratios.map(f64::ln).collect();
         let estimate = stats::Summary::of(&logs).estimate().filter(|e| e.value.is_finite())?;
@@ -45,7 +45,7 @@ impl Interval {
 }
 
 impl Compared {
-    /// Judges the pairs that there are.
+    /// Evaluates the pairs so far.
     pub fn judge(&mut self) {
         let better = |[without, with]: &[f64; 2]| match self.direction {
             Direction::HigherIsBetter => with / without,
@@ -56,8 +56,8 @@ impl Compared {
     }
 }
 
-/// Makes pairs of runs: `run` makes one without (false) or with (true), or ends the comparison; `took` hears each
-/// whole pair. What ended it early is returned.
+/// Makes pairs of runs: `run` makes one without (false) or with (true), or ends the comparison; `took` receives each
+/// complete pair. Returns the reason for an early end.
 ///
 /// # Errors
 /// Those of `run`.
@@ -67,8 +67,7 @@ pub fn alternate<R, B, E>(
     mut took: impl FnMut(u32, [R; 2]),
 ) -> Result<Option<B>, E> {
     for i in 0..pairs {
-        // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the
-        // alternation.
+        // Alternation spreads drift (heat, caches, neighbours) evenly over the first and second run of pairs.
         let begins = i % 2 == 1;
         let first = match run(begins)? {
             ControlFlow::Continue(ran) => ran,

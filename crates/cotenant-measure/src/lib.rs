@@ -1,5 +1,5 @@
-//! Scripts that measure machines, applications and workloads, over a bench or a launcher that carries them out: this
-//! machine, a simulated one, or one that is made up for a test.
+//! Scripts that measure machines, applications and workloads on a bench or a launcher: this machine, a simulated one,
+//! or one made up for a test.
 #![forbid(unsafe_code)]
 
 pub mod calibrate;

@@ -1,5 +1,5 @@
-//! Whether a policy helps a program that never ends: windows of time under the policy and windows without it, in random
-//! order, and how fast the program was in each.
+//! Whether a policy helps a program that never ends: windows of time with and without the policy in random order, and
+//! the program's speed in each.
 
 use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, Refusal, State};
 use cotenant_model::speed::Source;
@@ -10,56 +10,56 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The first part of each window, one over this, is not measured: threads move, caches fill, and queues that built up
-/// in the window before drain. It is left out of both kinds of windows, so that both lose the same.
+/// This part of a window, one over this, is not measured: threads move, caches fill, and queues of the window before
+/// drain. Both kinds of windows lose the same.
 const SETTLING: u32 = 5;
 
-/// Pairs of windows, of each one with (true) and one without, in random order. As many pairs begin with as without, as
-/// nearly as that goes: what drifts hits both alike.
+/// Pairs of windows, one with (true) and one without, in random order. About half of the pairs begin with each kind, so
+/// that drift affects both alike.
 pub fn order(pairs: u32, seed: u64) -> Vec<bool> {
     let mut first: Vec<bool> = (0..pairs).map(|pair| pair % 2 == 0).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut first);
     first.into_iter().flat_map(|with| [with, !with]).collect()
 }
 
-/// How long the beginning of a window is that is not measured.
+/// Duration of the unmeasured beginning of a window.
 pub fn settling(window: Duration) -> Duration {
     window / SETTLING
 }
 
-/// A policy that lets another one decide in some windows, anew in each. Every window begins with everything given back.
-/// The loop ends with the last one, or after two if nothing is known of any speed by then.
+/// A policy that delegates to another one in some windows, with fresh state each time. Every window begins with all
+/// placements undone. The loop ends with the last window, or after two without any known speed.
 pub struct Windows {
-    /// What decides in windows with it.
+    /// The policy of the windows with it.
     pub policy: Box<dyn DynPolicy>,
-    /// What tells how fast the first application is.
+    /// Sources of the first application's speed.
     pub sources: Vec<Source>,
-    /// Which windows are with the policy, see [`order`].
+    /// The windows with the policy, see [`order`].
     pub order: Vec<bool>,
-    /// How long each window lasts.
+    /// Duration of each window.
     pub length: Duration,
 }
 
-/// What is known so far.
+/// State of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WindowsState {
-    /// When the present window began; `None` before the first.
+    /// Start of the current window; `None` before the first.
     began: Option<Time>,
-    /// Since when it is measured; `None` before it has settled.
+    /// Start of its measured part; `None` before it has settled.
     settled: Option<Time>,
     /// The state of the policy in a window with it.
     inner: State,
-    /// Tasks that were given their own masks back in the present window.
+    /// Tasks whose own masks were restored in the current window.
     released: BTreeSet<TaskId>,
-    /// What the present window tells by each source.
+    /// Sums of the current window by source.
     sums: Vec<Sum>,
-    /// Which way is better, by each source, as far as readings said it.
+    /// The better direction by source, as far as readings gave it.
     pub directions: Vec<Option<Direction>>,
-    /// What each complete window told, in order, by each source.
+    /// Values of the complete windows in order, by source.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
-/// What a window tells by one source.
+/// Sums of a window for one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Sum {
     /// Values times weights, and weights.
@@ -71,7 +71,7 @@ impl Sum {
     fn add(&mut self, source: &Source, view: &View, app: &AppView, from: Time) {
         let term = match source {
             Source::Latency(_) => return app.latency_ns.iter().for_each(|latencies| self.latencies.add(latencies)),
-            // A reading that is also about the time before does not count.
+            // A reading that also covers the time before does not count.
             Source::Metric(_) => {
                 let reading = source.reading(view, app).filter(|r| view.is_new(r) && r.since() >= from);
                 reading.map(|reading| [reading.value * reading.seconds(), reading.seconds()])
@@ -83,7 +83,7 @@ impl Sum {
         }
     }
 
-    /// In the source's own unit: the mean, or that percentile of all latencies.
+    /// In the source's own unit: the mean, or a percentile of all latencies.
     fn value(&self, source: &Source) -> Option<f64> {
         match source {
             Source::Latency(percentile) => Some(self.latencies.quantile(percentile.quantile())? / 1e9),
@@ -93,7 +93,7 @@ impl Sum {
 }
 
 impl WindowsState {
-    /// What a source told in each pair of windows: without and with.
+    /// Values of a source in each pair of windows: without and with.
     pub fn pairs(&self, order: &[bool], source: usize) -> Vec<Option<[f64; 2]>> {
         let pair = |(windows, order): (&[Vec<Option<f64>>], &[bool])| {
             let [first, second] = [windows[0][source]?, windows[1][source]?];
@@ -172,8 +172,8 @@ impl Policy for Windows {
             Decision::new(proposals, State::default(), next, Vec::new())
         };
         state.inner = inner;
-        // Measuring begins soon after the window has settled, however seldom the policy decides, and no decision has
-        // less than an interval to go by.
+        // Measurement starts soon after settling even if the policy decides rarely, and every decision has at least an
+        // interval of data.
         let wake_at = if state.settled.is_none() { wake_at.min(settled.max(next)) } else { wake_at };
         Decision { proposals, state, wake_at: wake_at.min(began + self.length), watch_until, notes }
     }
@@ -192,7 +192,7 @@ mod tests {
     use cotenant_model::{CpuId, CpuSet, Mode, Topology};
     use std::collections::BTreeMap;
 
-    /// Places whatever it sees on CPU 1, once; its state says how often it decided.
+    /// Places each task on CPU 1, once; its state counts its decisions.
     struct Once;
 
     impl Policy for Once {
@@ -205,13 +205,13 @@ mod tests {
             let proposal = |task| Proposal { action: place(task), reason: Reason::new("once", "here") };
             let tasks = view.tasks.iter().filter(|_| decided == 0);
             let proposals = tasks.map(|task| proposal(task.info.id)).collect();
-            // It asks for its next decision only after the window.
+            // Its next decision is due only after the window.
             Decision::new(proposals, decided + 1, now + Duration::from_secs(1_000), Vec::new())
         }
     }
 
-    /// A program that makes 100 units per second, and a share more on CPU 1; for 1.5 s after each change ten times
-    /// as many. A metric tells the same once a second, about the second before.
+    /// A program with 100 units per second, and a fraction more on CPU 1; ten times as fast for 1.5 s after each
+    /// change. A metric reports the same once a second, about the second before.
     struct Plant {
         topology: Topology,
         now: Time,
@@ -219,7 +219,7 @@ mod tests {
         placed: bool,
         changed: Time,
         units: f64,
-        /// Units per second, at the last second.
+        /// Units per second in the last second.
         reading: Option<Reading>,
         log: Vec<(u64, bool)>,
         until: Time,
@@ -310,6 +310,7 @@ mod tests {
         vec![Source::Progress, Source::Metric("told".to_owned())]
     }
 
+    /// Holds run/compare.
     #[test]
     fn windows_tell_what_the_policy_does() {
         let order = order(4, 1);
@@ -324,7 +325,7 @@ mod tests {
             assert_eq!(ratios.len(), 4);
             assert!(ratios.iter().all(|ratio| (1.17..1.23).contains(ratio)), "{source}: {ratios:?}");
         }
-        // Whatever was done is given back after each window, and the policy begins anew in each with it.
+        // Everything is undone after each window, and the policy starts afresh in each window with it.
         let placed = |(i, with): (usize, &bool)| [Some((10 * i as u64, false)), with.then_some((10 * i as u64, true))];
         assert_eq!(plant.log, order.iter().enumerate().flat_map(placed).flatten().collect::<Vec<_>>());
     }
@@ -352,12 +353,13 @@ mod tests {
         let mut plant = Plant::new(1.0, 1_000);
         let state = compare(&mut plant, &order(4, 1), &[Source::Metric("silent".to_owned())]);
         assert_eq!((state.values, plant.now.as_secs_f64().round()), (vec![vec![None]; 2], 20.0));
-        // One that tells something by any of its sources goes on.
+        // A comparison with a value from any source continues.
         let state = compare(&mut Plant::new(1.0, 1_000), &order(2, 1), &[Source::Ipc, Source::Progress]);
         assert_eq!(state.pairs(&order(2, 1), 0), [None; 2]);
         assert!(state.pairs(&order(2, 1), 1).iter().all(Option::is_some));
     }
 
+    /// Holds run/compare.
     #[test]
     fn what_ends_early_keeps_its_complete_windows() {
         let order = order(4, 3);
@@ -365,6 +367,7 @@ mod tests {
         assert_eq!((state.values.len(), state.pairs(&order, 0).len()), (3, 1), "the third has no partner yet");
     }
 
+    /// Holds run/compare.
     #[test]
     fn orders_are_random_by_seed_and_balanced() {
         assert_eq!(order(9, 7), order(9, 7));

@@ -1,7 +1,7 @@
-//! What enumerating mapping classes costs. Prints one JSON object per line:
+//! Cost of enumerating mapping classes. Prints one JSON object per line:
 //! `{"bench":"classes","machine":"ivy-bridge-2s","cpus":40,"threads":[10,10],"balanced":false,"classes":"…","count_us":…,"listed":…,"per_s":…}`.
 //!
-//! `cargo bench -p cotenant-model --bench classes`. Lists as many classes as come in a second, at most a million.
+//! `cargo bench -p cotenant-model --bench classes`. Lists the classes found in a second, up to a million.
 
 use cotenant_model::testing::machine;
 use cotenant_model::topology::symmetry::{Enumeration, Labels, Tenant};

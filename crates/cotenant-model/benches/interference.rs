@@ -1,7 +1,7 @@
-//! What a round costs that finds out who hurts whom. Prints one JSON object per line:
+//! Cost of a round of interference detection. Prints one JSON object per line:
 //! `{"bench":"interference","apps":20,"tasks":80,"round_us":…,"worst_us":…,"rows_us":…,"stored_bytes":…}`.
 //!
-//! `cargo bench -p cotenant-model --bench interference`. Of all applications one in four comes and goes, four tasks
+//! `cargo bench -p cotenant-model --bench interference`. A quarter of the applications starts and stops, four tasks
 //! each; a minute of rounds of 100 ms.
 
 use cotenant_model::interference::Interference;

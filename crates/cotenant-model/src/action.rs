@@ -1,4 +1,4 @@
-//! What a policy may ask for, why it asks, and what became of it.
+//! Orders of a policy, their reasons, and their outcomes.
 
 use crate::policy::State;
 use crate::{AppId, CpuSet, NodeId, Signal, TaskId, Time, number};
@@ -6,81 +6,81 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Run the task on these hardware contexts (widened by `--pin` when applied), also where it was paused.
+    /// Run the task on these hardware contexts (widened by `--pin` when applied), also if it was paused.
     Place {
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// One context, or a domain's contexts where there are more tasks than contexts.
+        /// One context, or a domain's contexts with more tasks than contexts.
         contexts: CpuSet,
     },
-    /// Give the task back the mask that it had before Cotenant touched it.
+    /// Restore the mask that the task had before Cotenant.
     Release {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
-    /// Let the task wait until it is placed or released.
+    /// Pause the task until it is placed or released.
     Pause {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
-    /// Let all of an application sleep until a time, and run on by itself then; a time that has passed ends a nap.
+    /// Pause a whole application until a time, after which it resumes by itself; a past time ends a nap.
     Nap {
-        /// Which application.
+        /// The application.
         app: AppId,
-        /// Until when.
+        /// End of the nap.
         until: Time,
     },
-    /// Let an application use no more CPU time than this, from now on.
+    /// Limit an application's CPU time from now on.
     Limit {
-        /// Which application.
+        /// The application.
         app: AppId,
-        /// Thousandths of one CPU; `None` = as much as it likes.
+        /// Thousandths of one CPU; `None`: unlimited.
         cpu_permille: Option<u32>,
     },
-    /// Let an application have no more of the last-level caches and of the memory bandwidth than this, from now on.
+    /// Limit an application's last-level cache ways and memory bandwidth from now on.
     LimitCaches {
-        /// Which application.
+        /// The application.
         app: AppId,
-        /// Thousandths of the ways of the caches, and of the bandwidth that it was seen to use without a limit;
-        /// `None` = as much as it likes.
+        /// Thousandths of the cache ways, and of the bandwidth that it used without a limit; `None`: unlimited.
         permille: Option<u32>,
     },
-    /// Let an application run only where nobody else wants the CPU, or, `on` being false, beside the others again.
+    /// Run an application only on otherwise idle CPUs or, with `on` false, normally again.
     Background {
-        /// Which application.
+        /// The application.
         app: AppId,
-        /// Whether it is to.
+        /// Whether it runs in the background.
         on: bool,
     },
-    /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what
-    /// they have in common. Where it runs is as it was.
+    /// Move the memory of a task to these nodes: its own pages and, together with other threads, the shared ones. Its
+    /// CPUs stay.
     Pages {
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// Where its pages go, in equal parts.
+        /// Target nodes of its pages, in equal parts.
         nodes: Vec<NodeId>,
     },
 }
 
-/// What an action changes. Of the actions with one effect on the same task or application, the last one holds.
+/// What an action changes. Of several actions with one effect on the same task or application, the last one is in
+/// force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Where a task runs, and whether.
+    /// The CPUs of a task, and whether it runs.
     Placement,
-    /// Where its pages are.
+    /// The place of its pages.
     Pages,
-    /// Sleep until a time.
+    /// A pause until a time.
     Nap,
     /// A limit of CPU time.
     CpuTime,
     /// A limit of cache ways and memory bandwidth.
     Caches,
-    /// Whether it runs where others want the CPU as well.
+    /// Whether it competes with others for CPUs.
     Background,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Effect {
 }
 
 impl Action {
-    /// By what it has its effect.
+    /// The effect.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => Effect::Placement,
@@ -110,7 +110,7 @@ impl Action {
         }
     }
 
-    /// The task that it concerns; `None` where that is a whole application.
+    /// The task that it concerns; `None` for a whole application.
     pub fn task(&self) -> Option<TaskId> {
         match self {
             Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } | Self::Pages { task, .. } => {
@@ -135,67 +135,67 @@ impl Action {
 /// An action as a policy returns it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// Its reason.
     pub reason: Reason,
 }
 
 /// An action as a host carries it out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for all else.
+    /// The mask to set: the decided contexts, widened by `--pin`, within the task's allowed CPUs. Otherwise empty.
     pub affinity: CpuSet,
-    /// Why.
+    /// Its reason.
     pub reason: Reason,
 }
 
-/// What became of an action.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Done.
     Applied,
-    /// The task is no more.
+    /// The task has ended.
     Gone,
-    /// The task is not as the decision assumed: another agent changed its mask, or its id was recycled.
+    /// The task differs from the decision's assumption: another agent changed its mask, or its id was recycled.
     Stale,
-    /// Not permitted, or a cpuset forbids it.
+    /// Not permitted, or forbidden by a cpuset.
     Denied,
-    /// The host is not the machine that the decision is about (replay, advise).
+    /// The host is not the decision's machine (replay, advise).
     NotThisMachine,
 }
 
-/// An action's outcome, as the next decision sees it.
+/// An action's outcome for the next decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionOutcome {
-    /// What was asked.
+    /// The action.
     pub action: Action,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What a policy returns.
+/// Result of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision<S = State> {
-    /// What to do, in this order. Each task stands at most once, and its pages at most once.
+    /// Actions in order. Each task occurs at most once, and its pages at most once.
     pub proposals: Vec<Proposal>,
-    /// What to remember until the next round.
+    /// State for the next round.
     pub state: S,
-    /// When to decide next; [`Time::NEVER`]: not any more.
+    /// Time of the next decision; [`Time::NEVER`]: none.
     pub wake_at: Time,
-    /// Something is tried until then: latencies that are measured by asking are wanted more often.
+    /// End of a trial, during which latencies are probed more often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch_until: Option<Time>,
-    /// Remarks for people: signals that are missing, limits that were hit. Same remark, same text.
+    /// Remarks for people: missing signals, limits reached. The same remark has the same text.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::text::lines_of")]
     pub notes: Vec<String>,
 }
 
 impl<S> Decision<S> {
-    /// A decision that asks for nothing to be watched more closely.
+    /// A decision without a trial.
     pub fn new(proposals: Vec<Proposal>, state: S, wake_at: Time, notes: Vec<String>) -> Self {
         Self { proposals, state, wake_at, watch_until: None, notes }
     }
@@ -227,10 +227,10 @@ impl Unit {
     }
 }
 
-/// A measured value and the threshold that it was held against.
+/// A measured value with its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What was measured.
+    /// The measured quantity.
     pub signal: Signal,
     /// Its unit.
     pub unit: Unit,
@@ -240,7 +240,7 @@ pub struct Evidence {
     pub threshold: f64,
 }
 
-/// The kind of a place that a reason names.
+/// The kind of place in a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceKind {
@@ -254,25 +254,25 @@ pub enum PlaceKind {
     Cpu,
 }
 
-/// Why a policy asks for something, in the terms of its algorithm. Kept as parts so that deciding does not format text.
+/// Why a policy acts, in the terms of its algorithm. Stored as parts, so that deciding does not format text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The part of the algorithm, such as `stage 1`.
+    /// The stage of the algorithm, such as `stage 1`.
     #[serde(deserialize_with = "crate::text::line_of")]
     pub stage: Cow<'static, str>,
     /// The measurement that triggered it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
-    /// What it does, with `{app}`, `{task}` and `{place}` standing for the fields below.
+    /// The effect, with `{app}`, `{task}` and `{place}` standing for the fields below.
     #[serde(deserialize_with = "crate::text::line_of")]
     pub what: Cow<'static, str>,
-    /// The application with which the task is brought together, or for whose sake it is done.
+    /// The application that the task joins, or that benefits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppId>,
-    /// The task with which it changes places.
+    /// The task with which it swaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Where it goes.
+    /// Its target place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<(PlaceKind, u32)>,
 }
@@ -285,7 +285,7 @@ impl Reason {
 }
 
 impl Reason {
-    /// One line, as [`Display`](fmt::Display) has it, with the application by its name, where `name` knows one.
+    /// One line, as [`Display`](fmt::Display) prints it, with the application's name if `name` returns one.
     pub fn told(&self, name: impl FnOnce(AppId) -> Option<String>) -> String {
         let mut what = self.what.to_string();
         if let Some(app) = self.app {
@@ -324,6 +324,7 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
 
+    /// Holds run/terminal.
     #[test]
     fn a_reason_shows_why_in_every_unit() {
         let reason = |signal, unit, value, threshold| {

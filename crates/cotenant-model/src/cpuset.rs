@@ -5,18 +5,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Highest CPU number that a text may name: far above any kernel's `NR_CPUS`, low enough that a typo cannot exhaust
-/// memory.
+/// Highest accepted CPU number: far above any kernel's `NR_CPUS`, low enough that a typo cannot exhaust memory.
 pub const MAX_CPU: u32 = 1 << 16;
 
-/// A set of CPUs. Equal sets compare equal whatever their history.
+/// A set of CPUs. Equal sets compare equal.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     /// Little-endian words without trailing zero words, so that equality is structural.
     words: Vec<u64>,
 }
 
-/// A text that is no CPU list or mask.
+/// A text that is not a CPU list or mask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a CPU {form}: {why}")]
 pub struct CpuSetError {
@@ -104,7 +103,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds a CPU; true where it was absent.
+    /// Adds a CPU; true if it was absent.
     pub fn insert(&mut self, cpu: CpuId) -> bool {
         let (word, bit) = (cpu.index() / 64, cpu.0 % 64);
         if word >= self.words.len() {
@@ -115,7 +114,7 @@ impl CpuSet {
         absent
     }
 
-    /// Removes a CPU; true where it was present.
+    /// Removes a CPU; true if it was present.
     pub fn remove(&mut self, cpu: CpuId) -> bool {
         let present = self.contains(cpu);
         if present {
@@ -200,7 +199,7 @@ impl CpuSet {
         &self.words
     }
 
-    /// The set whose bits are `words`.
+    /// The set with the bits of `words`.
     pub fn from_words(words: Vec<u64>) -> Self {
         let mut set = Self { words };
         set.trim();

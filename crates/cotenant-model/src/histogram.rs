@@ -1,23 +1,22 @@
-//! How many observations fell into which bucket: the cumulative form of latencies, whoever reports them.
+//! Observations per bucket: the cumulative form of latencies from any source.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Observations by size. A count like any other: it only grows, and what happened between two moments is the
-/// difference.
+/// Observations by size. A cumulative count like any other: the difference of two moments gives the interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(Vec<Bucket>);
 
-/// A bucket: lower bound (inclusive), upper bound, number of observations. JSON has no infinity: null stands for it.
+/// A bucket: lower bound (inclusive), upper bound, number of observations. JSON has no infinity, so null means it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(f64, Option<f64>, u64)", into = "(f64, Option<f64>, u64)")]
 pub struct Bucket {
-    /// What an observation in it is at least.
+    /// Lower bound of its observations.
     pub low: f64,
-    /// What it is less than; infinite for the last bucket of some sources.
+    /// Their upper bound; infinite for the last bucket of some sources.
     pub high: f64,
-    /// How many.
+    /// Their number.
     pub count: u64,
 }
 
@@ -39,11 +38,11 @@ impl From<Bucket> for (f64, Option<f64>, u64) {
     }
 }
 
-/// A bucket whose bounds are further apart than this tells no goal: whatever its observations are, a quantile in it
-/// seems to be the same. The usual bounds of Prometheus' libraries are 2 to 2.5 times apart.
+/// A bucket with bounds further apart than this factor is useless for a goal, because a quantile in it hardly changes.
+/// The usual bounds of Prometheus' libraries differ by 2 to 2.5 times.
 const WIDE: f64 = 4.0;
 
-/// Where a quantile lies that a histogram does not tell: in a bucket that is open at one end, or too wide.
+/// Range of a quantile that a histogram does not determine: its bucket is open at one end, or too wide.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clipped {
@@ -51,7 +50,7 @@ pub enum Clipped {
     Beyond(f64),
     /// Below the first bound: anywhere down to 0.
     Below(f64),
-    /// Anywhere: there is no bound above 0.
+    /// Anywhere: no bound is above 0.
     Unbounded,
     /// Anywhere between these bounds.
     Between(f64, f64),
@@ -69,7 +68,7 @@ impl Clipped {
         }
     }
 
-    /// What would help.
+    /// The remedy.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Beyond(_) => "give its histogram buckets that reach further",
@@ -93,7 +92,7 @@ impl fmt::Display for Clipped {
 }
 
 impl Bucket {
-    /// What its observations are known to be beyond or below, where that is all that is known of them.
+    /// The known bound of its observations, if there is no other information.
     fn clips(&self) -> Option<Clipped> {
         match () {
             () if self.high.is_infinite() && (self.low == 0.0 || self.low.is_infinite()) => Some(Clipped::Unbounded),
@@ -105,21 +104,21 @@ impl Bucket {
     }
 }
 
-/// How many observations tell a quantile: enough that about five lie beyond it, at least 20 and at most 100, of which
-/// one lies beyond the 0.99.
+/// Number of observations that determine a quantile: about five beyond it, at least 20 and at most 100 (one beyond the
+/// 0.99).
 pub fn answers(quantile: f64) -> u32 {
     (5.0 / (1.0 - quantile).max(1e-9)).round().clamp(20.0, 100.0) as u32
 }
 
 impl Histogram {
-    /// Of these buckets, in any order; empty ones may be left out.
+    /// From these buckets, in any order; empty ones may be left out.
     pub fn new(buckets: impl IntoIterator<Item = Bucket>) -> Self {
         let mut buckets: Vec<Bucket> = buckets.into_iter().filter(|bucket| bucket.count > 0).collect();
         buckets.sort_by(|a, b| a.low.total_cmp(&b.low));
         Self(buckets)
     }
 
-    /// Buckets that hold something, in ascending order.
+    /// Non-empty buckets in ascending order.
     pub fn buckets(&self) -> &[Bucket] {
         &self.0
     }
@@ -129,8 +128,8 @@ impl Histogram {
         self.0.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
     }
 
-    /// Counts one observation, in the bucket of those that begin with the same six binary digits: none is wider than
-    /// a 32nd of what it holds.
+    /// Counts one observation in the bucket of values with the same six leading binary digits: none is wider than a
+    /// 32nd of its values.
     pub fn count_one(&mut self, value: u64) {
         let below = (u64::BITS - value.leading_zeros()).saturating_sub(6);
         let low = value >> below << below;
@@ -138,7 +137,7 @@ impl Histogram {
         self.add(&Self(vec![Bucket { low, high, count: 1 }]));
     }
 
-    /// Number of observations above a value, taken as evenly spread inside a bucket; `None` where any are in a bucket
+    /// Number of observations above a value, assuming an even spread inside a bucket; `None` if any are in a bucket
     /// without an upper bound that begins below it.
     pub fn above(&self, value: f64) -> Option<f64> {
         let part = |bucket: &Bucket| match () {
@@ -150,13 +149,13 @@ impl Histogram {
         self.0.iter().map(|bucket| Some(part(bucket)? * bucket.count as f64)).sum()
     }
 
-    /// The same, so many times.
+    /// Counts it several times.
     #[must_use]
     pub fn times(&self, times: u64) -> Self {
         Self(self.0.iter().map(|bucket| Bucket { count: bucket.count.saturating_mul(times), ..*bucket }).collect())
     }
 
-    /// Adds what another one holds.
+    /// Adds another one.
     pub fn add(&mut self, other: &Self) {
         for bucket in &other.0 {
             let at = self.0.partition_point(|known| (known.low, known.high) < (bucket.low, bucket.high));
@@ -167,7 +166,7 @@ impl Histogram {
         }
     }
 
-    /// What came since `before`; `None` where a count went back, that is where the source began anew.
+    /// Observations since `before`; `None` if a count decreased, which means that the source restarted.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut old = before.0.iter().peekable();
         let mut added = Vec::with_capacity(self.0.len());
@@ -184,20 +183,19 @@ impl Histogram {
         old.next().is_none().then(|| Self::new(added))
     }
 
-    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket.
-    /// `None` without observations, and where it is [clipped](Self::clipped).
+    /// The quantile `q` (0–1) of the observations, assuming an even spread inside a bucket. `None` without
+    /// observations, and if it is [clipped](Self::clipped).
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let (bucket, inside) = self.bucket_of(q).filter(|(bucket, _)| bucket.clips().is_none())?;
         Some(bucket.low + (bucket.high - bucket.low) * inside)
     }
 
-    /// Why the quantile is not known although there are observations: it lies in a bucket that is open at one end, or
-    /// too wide.
+    /// Why the quantile is unknown despite observations: its bucket is open at one end, or too wide.
     pub fn clipped(&self, q: f64) -> Option<Clipped> {
         self.bucket_of(q)?.0.clips()
     }
 
-    /// The bucket in which a quantile lies, and the fraction of its observations that are below that.
+    /// The bucket of a quantile, and the fraction of its observations below the quantile.
     fn bucket_of(&self, q: f64) -> Option<(&Bucket, f64)> {
         let rank = q * self.count() as f64;
         let mut below = 0.0;
@@ -232,6 +230,7 @@ mod tests {
     }
 
     /// Twenty below 0.1, seventy up to 1, ten beyond.
+    /// Holds speed/metrics.
     #[test]
     fn a_quantile_in_an_open_bucket_is_not_known() {
         let h = of(&[(0.0, 0.1, 20), (0.1, 0.4, 70), (0.4, f64::INFINITY, 10)]);
@@ -279,7 +278,7 @@ mod tests {
         for value in [0, 1, 63, 64, 65, 100_000, 100_100, u64::MAX] {
             h.count_one(value);
         }
-        // 100,000 = 0b1_1000_0110_1010_0000: six digits are 0b110000, 11 more behind them.
+        // 100,000 = 0b1_1000_0110_1010_0000: six digits are 0b110000, 11 more follow.
         let big = (63.0 * f64::from(1 << 29) * f64::from(1 << 29), f64::from(1 << 29) * f64::from(1 << 29) * 64.0, 1);
         let small = [(0.0, 1.0, 1), (1.0, 2.0, 1), (63.0, 64.0, 1), (64.0, 66.0, 2), (98_304.0, 100_352.0, 2)];
         assert_eq!(h, of(&[&small[..], &[big]].concat()));

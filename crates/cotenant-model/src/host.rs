@@ -1,4 +1,4 @@
-//! The one loop, and what a host must offer to be driven by it.
+//! The one loop, and the interface of hosts that it drives.
 
 use crate::pin;
 use crate::policy::{Ctx, DynPolicy, Explanation, Learned, Needs, State};
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a wait ended.
+/// Reason of a wait's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The time came.
     Tick,
-    /// Tasks came or went.
+    /// Tasks started or ended.
     TasksChanged,
-    /// There is nothing left to manage, or the user asked to stop.
+    /// Nothing is left to manage, or the user requested a stop.
     Exit,
-    /// Who drives the host is to look at something before the loop goes on: whom it manages, or under which rules.
+    /// The driver must act before the loop continues: a change of managed programs or rules.
     Called,
 }
 
-/// A failure that ends the loop: what, where, and what to do.
+/// A failure that ends the loop: what, where, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}; {remedy}")]
 pub struct HostError {
-    /// What was attempted, and on what.
+    /// The attempt and its object.
     pub what: String,
-    /// What went wrong.
+    /// The error.
     pub why: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -38,83 +38,82 @@ pub trait Host {
     /// The machine.
     fn topology(&self) -> &Topology;
 
-    /// Raw cumulative counters now. [`Sample::at`] never decreases.
+    /// Current raw cumulative counters. [`Sample::at`] never decreases.
     ///
     /// # Errors
-    /// Only where nothing can be sampled any more; a vanished task is simply absent.
+    /// Only if sampling has become impossible; an ended task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// What costs next to nothing now: what programs report of themselves, and readings of metrics; with `counts`, also
-    /// the cycles and instructions of tasks. All else of tasks and CPUs is as of `last`, the loop's last sample. `None`
-    /// where all of it is due to be looked at, or costs no more, or nothing counts.
+    /// The nearly free part of a sample: reports of programs and readings of metrics; with `counts`, also the cycles
+    /// and instructions of tasks. Everything else is as of `last`, the loop's last sample. `None` if a full sample is
+    /// due or costs no more, or if counts are unavailable.
     fn glance(&mut self, last: &Sample, counts: bool) -> Option<Sample> {
         let _ = (last, counts);
         None
     }
 
-    /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts
-    /// that ask nobody do nothing.
+    /// Until then latencies are probed more often, see [`Decision::watch_until`]. Hosts without probes do nothing.
     fn watch(&mut self, until: Time);
 
     /// Carries out orders, one outcome each, in order.
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome>;
 
-    /// Waits until the time, or until something happens. A simulated host advances its time.
+    /// Waits until the time or an event. A simulated host advances its time.
     fn wait(&mut self, until: Time) -> Wake;
 }
 
-/// How far the loop goes.
+/// Mode of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Sample only.
     Observe,
-    /// Decide, but change nothing.
+    /// Decide without changes.
     Advise,
     /// Decide and apply.
     #[default]
     Enforce,
 }
 
-/// One turn of the loop, for those who watch: recorders, screens, summaries.
+/// One turn of the loop, for observers: recorders, screens, summaries.
 #[derive(Debug)]
 pub struct Round<'a> {
-    /// Which of the rules decides, from 0.
+    /// Index of the deciding rule, from 0.
     pub rule: usize,
-    /// The sample that the loop took before, whichever rule it was for.
+    /// The loop's previous sample, for any rule.
     pub last: &'a Sample,
-    /// The sample of the rule's decision before.
+    /// The sample of the rule's previous decision.
     pub prev: &'a Sample,
-    /// The sample that the decision is about.
+    /// The sample of this decision.
     pub sample: &'a Sample,
-    /// Whether tasks and CPUs were looked at for it; else they are as of `last`, see [`Host::glance`].
+    /// Whether tasks and CPUs were sampled for it; otherwise they are as of `last`, see [`Host::glance`].
     pub whole: bool,
     /// Rates between the two.
     pub view: &'a View,
-    /// The policy that decides; `None` for a recording whose policy is not known here.
+    /// The deciding policy; `None` for a recording with an unknown policy.
     pub policy: Option<&'a dyn DynPolicy>,
     /// The decision; `None` under [`Mode::Observe`].
     pub decision: Option<&'a Decision>,
-    /// What was ordered.
+    /// The orders.
     pub orders: &'a [Order],
-    /// What became of each order.
+    /// The outcome of each order.
     pub outcomes: &'a [Outcome],
 }
 
 impl Round<'_> {
-    /// What the policy says of its state after the decision; `None` where there is no decision.
+    /// The policy's explanation of its state after the decision; `None` without a decision.
     pub fn explain(&self) -> Option<Explanation> {
         Some(self.policy?.explain(&self.decision?.state))
     }
 
-    /// What the policy has learned for later runs.
+    /// The policy's knowledge for later runs.
     pub fn learned(&self) -> Vec<Learned> {
         self.policy.zip(self.decision).map_or_else(Vec::new, |(policy, decision)| policy.learned(&decision.state))
     }
 }
 
-/// Resolves proposals to orders: adds the mask. A proposal about a task that is not in the sample, or whose contexts
-/// are all outside what it is allowed, cannot be carried out and is dropped.
+/// Resolves proposals to orders by adding the mask. Proposals about tasks that are missing in the sample, or have no
+/// allowed context, are dropped.
 pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order> {
     decision
         .proposals
@@ -133,21 +132,21 @@ pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order
         .collect()
 }
 
-/// A decision with what it was made from, and the orders that it comes to.
+/// A decision with its input and its orders.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// Rates between the two samples, of what the rule owns.
+    /// Rates between the two samples for the rule's own tasks.
     pub view: View,
     /// The decision.
     pub decision: Decision,
     /// Its proposals, resolved.
     pub orders: Vec<Order>,
-    /// Orders that another rule decides about, as the policy is to hear of them.
+    /// Orders owned by another rule, as reported to the policy.
     pub refused: Vec<ActionOutcome>,
 }
 
-/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `rule` is the place in
-/// `rules` of the one that decides, `outcomes` are those of its decision before, and `state` is what that returned.
+/// View → decide → resolve: the purely functional part of a round. `rule` is the index of the deciding rule, `outcomes`
+/// are those of its previous decision, and `state` is that decision's state.
 pub fn decide_once(
     rules: &[Rule<'_>],
     rule: usize,
@@ -178,10 +177,10 @@ pub fn drive(
     drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
 }
 
-/// Drives a host until it exits, or no rule is to decide any more, as [`Drive::go`] does.
+/// Drives a host until it exits or no rule has a further decision, like [`Drive::go`].
 ///
 /// # Errors
-/// As [`Drive::go`].
+/// Like [`Drive::go`].
 pub fn drive_all(
     host: &mut dyn Host,
     rules: &[Rule<'_>],
@@ -191,16 +190,16 @@ pub fn drive_all(
     Drive::begin(host)?.go(host, rules, mode, observer).map(drop)
 }
 
-/// Why a stretch of the loop ended.
+/// Reason of a pause of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The host exits, or no rule is to decide any more.
+    /// The host exits, or no rule has a further decision.
     Over,
-    /// Who drives the host was called; the loop may go on from here.
+    /// The driver was called; the loop may continue from here.
     Called,
 }
 
-/// The loop between two stretches: what each rule remembers, so that rules and mode can be others when it goes on.
+/// A paused loop: it keeps each rule's state, so that rules and mode can change before it continues.
 pub struct Drive {
     last: Arc<Sample>,
     seats: Vec<Seat>,
@@ -210,13 +209,13 @@ impl Drive {
     /// Takes the first sample.
     ///
     /// # Errors
-    /// The host's.
+    /// Errors of the host.
     pub fn begin(host: &mut dyn Host) -> Result<Self, HostError> {
         Ok(Self { last: Arc::new(host.sample()?), seats: Vec::new() })
     }
 
-    /// From now on the rules are others: `before` has, for each of them, its place among those of before, whose state
-    /// it goes on with; `None` begins anew.
+    /// Replaces the rules: `before` has, for each of them, the index of the former rule whose state it takes over;
+    /// `None` starts afresh.
     pub fn change(&mut self, before: &[Option<usize>]) {
         let mut old: Vec<Option<Seat>> = self.seats.drain(..).map(Some).collect();
         let mut seat = |before: &Option<usize>| before.and_then(|i| old.get_mut(i)?.take());
@@ -225,15 +224,14 @@ impl Drive {
         self.seats = seats;
     }
 
-    /// Goes on until the host exits or calls, or no rule is to decide any more: wait → sample → view → decide → apply.
-    /// Each rule decides when it is due, by what happened since its own last decision, about what it owns: of orders
-    /// about anything else its policy hears that they were denied. Who is due within half of its interval decides with
-    /// whoever is due now: a look at the machine serves all, and rules with one interval come to decide together. Where
-    /// all who are due say that a glance is enough for them ([`Needs::glances`](crate::policy::Needs::glances)), it is
-    /// one, and serves only such.
+    /// Continues until the host exits or calls, or no rule has a further decision: wait → sample → view → decide →
+    /// apply. Each rule decides when it is due, on the time since its own last decision, about its own tasks; its other
+    /// orders are reported as denied. A rule due within half of its interval decides together with one due now, so that
+    /// rules with one interval share samples. If a glance suffices for all due rules
+    /// ([`Needs::glances`](crate::policy::Needs::glances)), it is one, and only for these.
     ///
     /// # Errors
-    /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
+    /// The host's [`HostError`]; applied orders are then the host's to undo.
     pub fn go(
         &mut self,
         host: &mut dyn Host,
@@ -241,7 +239,7 @@ impl Drive {
         mode: Mode,
         mut observer: impl FnMut(&Round<'_>),
     ) -> Result<Ended, HostError> {
-        // Nobody decides: one of them looks for all.
+        // Without decisions, one rule's samples serve all.
         let rules = if mode == Mode::Observe { &rules[..rules.len().min(1)] } else { rules };
         let Self { last, seats } = self;
         seats.resize_with(rules.len(), || Seat::new(last.clone()));
@@ -263,7 +261,7 @@ impl Drive {
                 if changed { needs.task_changes } else { seat.wake_at.unwrap_or_default() <= next }
             };
             let due: Vec<bool> = seats.iter().zip(&needs).map(is_due).collect();
-            // Who only observes wants to see all of it.
+            // An observer wants full samples.
             let glance = mode != Mode::Observe && due.iter().zip(&needs).all(|(due, needs)| !due || needs.glances);
             let counts = due.iter().zip(&needs).any(|(due, needs)| *due && needs.counts);
             let glanced = if glance { host.glance(last, counts) } else { None };
@@ -288,7 +286,7 @@ impl Drive {
     }
 }
 
-/// The loop's last sample, that of the rule's decision before, and the present one.
+/// The loop's last sample, that of the rule's previous decision, and the current one.
 struct Samples<'a> {
     last: &'a Sample,
     prev: &'a Sample,
@@ -296,7 +294,7 @@ struct Samples<'a> {
     whole: bool,
 }
 
-/// One rule's part of a round: from its sample before to the present one.
+/// One rule's part of a round: from its previous sample to the current one.
 fn decide_for(
     host: &mut dyn Host,
     rules: &[Rule<'_>],

@@ -41,7 +41,7 @@ id! {
     TaskId
 }
 id! {
-    /// An application: tasks that belong together.
+    /// An application: a set of related tasks.
     AppId
 }
 
@@ -61,7 +61,7 @@ impl Time {
         Self(millis * 1_000_000)
     }
 
-    /// Later than anything. Where every rule asks for its next decision then, the loop ends.
+    /// Later than any other time. The loop ends when every rule requests this.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Seconds since the start.
@@ -70,7 +70,7 @@ impl Time {
     }
 }
 
-/// A text that is no time.
+/// A text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a time; give seconds since the start, such as 12.3s")]
 pub struct TimeError(String);
@@ -103,7 +103,7 @@ impl Add<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// Time since `earlier`; zero where `earlier` is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     fn sub(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,15 +1,15 @@
-//! What things are in Cotenant, as plain values.
+//! The vocabulary of Cotenant as plain values.
 //!
-//! One loop — wait → sample → view → decide → apply — drives every host ([`host`]). This crate holds the words that
-//! the loop speaks ([`topology`], [`sample`], [`view`], [`action`]), the loop itself, and the contract of policies
-//! ([`policy`]). It touches no file system, clock, environment or thread: those belong to the hosts, so that every
+//! One loop — wait → sample → view → decide → apply — drives every host ([`host`]). This crate has the loop's
+//! vocabulary ([`topology`], [`sample`], [`view`], [`action`]), the loop itself, and the contract of policies
+//! ([`policy`]). It uses no file system, clock, environment or thread: those belong to the hosts, so that every
 //! decision can be tested, recorded and replayed anywhere.
 //!
 //! # A policy of your own
 //!
-//! A [`Policy`](policy::Policy) is a pure function: it gets a [`View`] (rates since its last decision) and what became
-//! of its last orders, and returns a [`Decision`]: proposals with their reasons, what it wants to remember, and when it
-//! wants to decide next. This one takes a thread that waits for its CPU to one on which nothing runs:
+//! A [`Policy`](policy::Policy) is a pure function: from a [`View`] (rates since its last decision) and the outcomes of
+//! its last orders, it returns a [`Decision`]: proposals with reasons, its new state, and the time of its next
+//! decision. This one moves a thread that waits for its CPU to an idle one:
 //!
 //! ```
 //! use cotenant_model::policy::{Ctx, NoSettings, Policy};
@@ -119,4 +119,4 @@ pub use sample::{AppSample, CpuSample, Direction, Moved, Pressure, Reading, Samp
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
 pub use view::{AppView, ByApp, TaskView, View};
-pub use waits::{Behind, Cause, Waiting, Waits};
+pub use waits::{Behind, BehindKind, Cause, Waiting, Waits};

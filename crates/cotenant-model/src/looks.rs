@@ -1,31 +1,31 @@
-//! What tasks did from one look at all of them to the next. Rounds may be much shorter: in most of them a rule may only
-//! have glanced ([`Host::glance`](crate::Host::glance)), and several rules tell of the same time.
+//! Activity of tasks between full samples. Rounds may be much shorter: most may be glances
+//! ([`Host::glance`](crate::Host::glance)), and several rules cover the same time.
 
 use crate::view::merge;
 use crate::{AppSample, CpuId, Sample, Signal, TaskSample, TaskView, Time, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Hosts look at all tasks more often than this: a sample that is like the one before is a glance, and after this long
-/// a look that found everything asleep.
+/// Hosts take full samples more often than this: a sample equal to its predecessor is a glance, and after this time a
+/// full sample with all tasks asleep.
 const LOOKED: Duration = Duration::from_secs(1);
 
-/// Seconds by which a CPU's busy time may lag: the kernel counts it in ticks of 10 ms, of users' and of its own time.
+/// Lag of a CPU's busy time, seconds: the kernel counts user and system time in ticks of 10 ms.
 const TICKS_S: f64 = 0.02;
 
-/// Finds the looks among the samples of a loop.
+/// Finds the full samples of a loop.
 #[derive(Clone, Debug, Default)]
 pub struct Looks {
-    /// The last look.
+    /// The last full sample.
     last: Option<Sample>,
-    /// Seconds for which each CPU was busy beyond what was credited to it, as far as ticks explain them.
+    /// Busy seconds of each CPU beyond those credited to it, as far as ticks explain them.
     spare: BTreeMap<CpuId, f64>,
 }
 
-/// The time from one look to the next.
+/// The time between two full samples.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// When it began; it ends at `view.at`.
+    /// Its start; it ends at `view.at`.
     pub from: Time,
     /// Rates in between; no applications.
     pub view: View,
@@ -35,14 +35,14 @@ pub struct Look {
 /// Seconds on a CPU.
 #[derive(Clone, Copy, Debug)]
 struct On {
-    /// What tasks are said to have run on it.
+    /// Reported run time of its tasks.
     said: f64,
-    /// What they can have.
+    /// Possible run time.
     can: f64,
 }
 
 impl Looks {
-    /// Takes in the next sample; `last` is the one before it. `None` where tasks were not looked at anew.
+    /// Takes the next sample after `last`. `None` if it is only a glance.
     pub fn look(&mut self, last: &Sample, sample: &Sample) -> Option<Look> {
         let before = self.last.get_or_insert_with(|| counted(last));
         if sample.at < before.at {
@@ -87,7 +87,7 @@ impl Look {
         seconds(task, &self.view)
     }
 
-    /// Of that, what is known to have been on its CPU: nothing where it moved, and never more than the CPU was busy.
+    /// The part certainly spent on its CPU: zero after a move, and never more than the CPU was busy.
     pub fn on_its_cpu(&self, task: &TaskView) -> Option<(CpuId, f64)> {
         let cpu = stood(task)?;
         let on = self.on.get(&cpu)?;
@@ -95,13 +95,13 @@ impl Look {
         Some((cpu, self.seconds(task)? * part))
     }
 
-    /// Seconds that tasks can have run on a CPU beyond what is known of it.
+    /// Seconds that tasks may have run on a CPU beyond the certain part.
     pub fn room(&self, cpu: CpuId) -> f64 {
         self.on.get(&cpu).map_or(0.0, |on| (on.can - on.said).max(0.0))
     }
 }
 
-/// The CPU on which it was all the time, as far as is known.
+/// Its CPU for the whole time, as far as known.
 fn stood(task: &TaskView) -> Option<CpuId> {
     task.cpu.filter(|_| task.moved() != Some(true))
 }
@@ -110,7 +110,7 @@ fn seconds(task: &TaskView, view: &View) -> Option<f64> {
     task.per_s(Signal::CpuTime).map(|ns_per_s| ns_per_s / 1e9 * view.interval.as_secs_f64())
 }
 
-/// What is known from look to look: of applications, what the system counts of their processes and groups.
+/// Values known from full samples: for applications, the system's counts of their processes and groups.
 fn counted(sample: &Sample) -> Sample {
     let app = |app: &AppSample| {
         let AppSample { id, ended_ns, pressure, .. } = *app;
@@ -121,7 +121,7 @@ fn counted(sample: &Sample) -> Sample {
 }
 
 fn is_same(one: &Sample, other: &Sample) -> bool {
-    // A glance may have counted cycles and instructions; CPU time is a look's.
+    // A glance may have counted cycles and instructions; CPU time comes from full samples only.
     let ran = |task: &TaskSample| task.counters.get(Signal::CpuTime);
     let same = |(a, b): (&TaskSample, &TaskSample)| {
         (a.info.id, a.cpu, ran(a)) == (b.info.id, b.cpu, ran(b)) && (ran(a).is_some() || a.counters == b.counters)
@@ -162,6 +162,7 @@ mod tests {
         look.view.tasks.iter().map(of).collect()
     }
 
+    /// Holds see/cost.
     #[test]
     fn glances_belong_to_the_look_after_them() {
         let mut looks = Looks::default();
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn no_cpu_is_credited_with_what_it_cannot_have_run() {
         let mut looks = Looks::default();
-        // Task 0 moves, 1 comes back to where it was, 2 stays; together 3 and 4 ran more than their CPU was busy.
+        // Task 0 moves, 1 returns to its CPU, 2 stays; together 3 and 4 ran more than their CPU was busy.
         let before = sample(0, &[(0, 0, 0), (1, 0, 5), (1, 0, 0), (2, 0, 0), (2, 0, 0)], &[0, 0, 0]);
         let after = sample(100, &[(1, 50, 1), (1, 40, 7), (1, 20, 0), (2, 90, 0), (2, 30, 0)], &[60, 60, 100]);
         let look = looks.look(&before, &after).unwrap();

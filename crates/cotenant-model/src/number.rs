@@ -1,13 +1,13 @@
-//! Numbers as people read them: a few digits, a prefix where they are large, no exponent.
+//! Numbers for people: few digits, a prefix for large ones, no exponent.
 
 const PREFIXES: [&str; 9] = ["n", "µ", "m", "", "k", "M", "G", "T", "P"];
 const ONE: i32 = 3; // of them
-/// Below this, zeros say less than an exponent.
+/// Below this, an exponent is clearer than zeros.
 const TINY: f64 = 1e-12;
-/// Digits with which every double is told from every other.
+/// Digits that distinguish all doubles.
 const ALL: usize = 17;
 
-/// So many significant digits, and a prefix that is at least the one given.
+/// This many significant digits, and a prefix of at least the given one.
 fn prefixed(value: f64, digits: usize, least: i32) -> (String, &'static str) {
     let rounded = format!("{value:.*e}", digits - 1); // 999.9 is 1.00 k
     let exponent = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok()).unwrap_or_default();
@@ -22,7 +22,7 @@ pub fn scaled(value: f64) -> String {
     format!("{number} {prefix}")
 }
 
-/// So many significant digits of what has no unit to put a prefix to where it is small: `0.0000973`, `12.0`, `1.23 G`.
+/// This many significant digits of a unitless number, without a prefix for small ones: `0.0000973`, `12.0`, `1.23 G`.
 pub fn significant(value: f64, digits: usize) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -34,7 +34,7 @@ pub fn significant(value: f64, digits: usize) -> String {
     if prefix.is_empty() { number } else { format!("{number} {prefix}") }
 }
 
-/// What stands in tables of results: three decimals below 10, one above, three digits below a hundredth.
+/// The format of result tables: three decimals below 10, one above, three digits below a hundredth.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -44,7 +44,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// Two values with so many digits, or as many more as it takes to see which of them is larger.
+/// Two values with this many digits, or more until they differ.
 pub fn apart([a, b]: [f64; 2], least: usize, write: impl Fn(f64, usize) -> String) -> [String; 2] {
     let with = |digits| [write(a, digits), write(b, digits)];
     let differ = |[a, b]: &[String; 2]| a != b;

@@ -1,5 +1,4 @@
-//! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in
-//! [`crate::cpuset`].
+//! Values as in `/proc` and sysfs, and durations as users write them. CPU lists and masks are in [`crate::cpuset`].
 
 use crate::{CpuId, CpuSet};
 use std::collections::BTreeMap;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// A text that is not what its file should hold.
+/// A text with another content than expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {expected}")]
 pub struct ValueError {
@@ -19,7 +18,7 @@ fn error(text: &str, expected: &'static str) -> ValueError {
     ValueError { text: text.trim().chars().take(60).collect(), expected }
 }
 
-/// What is wrong with a text, and where.
+/// A fault in a text, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct Located {
@@ -27,7 +26,7 @@ pub struct Located {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong and what is expected.
+    /// What is wrong and what was expected.
     pub message: String,
 }
 
@@ -38,7 +37,7 @@ impl Located {
         Self { line, column, message: message.into() }
     }
 
-    /// At the value of a key of a TOML text, by its path; at the beginning of the text where there is no such value.
+    /// At the value of a key of a TOML text, by its path; at the beginning of the text without such a value.
     pub fn at_key(text: &str, path: &[&str], message: String) -> Self {
         let table = DeTable::parse(text).map(Spanned::into_inner).unwrap_or_default();
         let mut keys = path.iter();
@@ -47,19 +46,19 @@ impl Located {
         Self::at(text, value.map_or(0, |value| value.span().start), message)
     }
 
-    /// As the TOML parser tells it.
+    /// From the TOML parser.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         Self::at(text, error.span().map_or(0, |span| span.start), toml_message(text, error))
     }
 }
 
-/// What is wrong with a text that is not the TOML that was expected, in one line.
+/// An error about text that is not the expected TOML, in one line.
 pub fn toml_message(text: &str, error: &toml::de::Error) -> String {
     let begin: String = text.chars().filter(|c| !c.is_whitespace() && *c != '\u{feff}').take(2).collect();
     if begin.starts_with('{') || begin == "[{" {
         return "this is JSON, and TOML is expected here".to_owned();
     }
-    // The parser's words for one of several words.
+    // The parser's words for alternatives.
     error.message().replace('\n', " ").replace("wanted string or table", "expected a string")
 }
 
@@ -83,7 +82,7 @@ pub fn number(text: &str) -> Result<u64, ValueError> {
     .map_err(|_| error(text, "a whole number"))
 }
 
-/// An identifier as sysfs prints it: -1 stands for "none".
+/// An identifier in sysfs: -1 means "none".
 ///
 /// # Errors
 /// On anything but a whole number.
@@ -93,7 +92,7 @@ pub fn id(text: &str) -> Result<Option<u32>, ValueError> {
 }
 
 /// A size in bytes. Without a unit it is bytes; `K`, `M`, `G`, `T` (sysfs) and `KiB` … `TiB` count in 1024s, `kB` …
-/// `TB` in 1000s, as hwloc reads them. `/proc/meminfo`, which writes kB and means KiB, is read by [`mem_total`].
+/// `TB` in 1000s, as in hwloc. [`mem_total`] reads `/proc/meminfo`, whose kB means KiB.
 ///
 /// # Errors
 /// On anything else, and on sizes that do not fit.
@@ -114,7 +113,7 @@ pub fn size(text: &str) -> Result<u64, ValueError> {
     value.checked_mul(base.pow(power)).ok_or_else(err)
 }
 
-/// `MemTotal` of `/proc/meminfo` or of a node's `meminfo`, in bytes; `None` where there is no such line.
+/// `MemTotal` of `/proc/meminfo` or of a node's `meminfo`, in bytes; `None` without such a line.
 pub fn mem_total(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once("MemTotal:")?;
     let mut words = rest.split_ascii_whitespace();
@@ -125,7 +124,7 @@ pub fn mem_total(text: &str) -> Option<u64> {
 /// A row of the distance table: numbers between spaces.
 ///
 /// # Errors
-/// Where one of them is no number, or there is none.
+/// If one is not a number, or there is none.
 pub fn distances(text: &str) -> Result<Vec<f64>, ValueError> {
     let err = || error(text, "a row of distances such as 10 21");
     let row: Vec<f64> = text
@@ -136,7 +135,7 @@ pub fn distances(text: &str) -> Result<Vec<f64>, ValueError> {
     if row.is_empty() { Err(err()) } else { Ok(row) }
 }
 
-/// Where a cpuset's files are, and how they are called.
+/// The place and names of a cpuset's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpusetKind {
     /// Cgroup v2: `cpuset.cpus.effective`.
@@ -177,8 +176,8 @@ pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, &str)> {
     mounts.lines().filter_map(mount).collect()
 }
 
-/// Which group of its hierarchy `/proc/PID/mountinfo` says to be mounted in a folder; the last where several were, one
-/// over the other. `None` where nothing is.
+/// The group of its hierarchy mounted in a folder according to `/proc/PID/mountinfo`; the last one if several are
+/// stacked. `None` if nothing is mounted.
 pub fn mounted_group<'a>(mountinfo: &'a str, folder: &str) -> Option<&'a str> {
     let group = |line: &'a str| {
         let mut fields = line.split_ascii_whitespace().skip(3);
@@ -194,7 +193,7 @@ pub fn status_list(status: &str, key: &str) -> Option<CpuSet> {
     CpuSet::parse_list(status.lines().find_map(value)?).ok().filter(|set| !set.is_empty())
 }
 
-/// The cgroup that `/proc/PID/cgroup` names for the cpuset controller: the v1 hierarchy's, else the unified one's.
+/// The cgroup of the cpuset controller in `/proc/PID/cgroup`: the v1 hierarchy's, otherwise the unified one's.
 pub fn cpuset_cgroup(text: &str) -> Option<&str> {
     let line = |wanted: fn(&str) -> bool| {
         text.lines().find_map(|line| {
@@ -206,22 +205,22 @@ pub fn cpuset_cgroup(text: &str) -> Option<&str> {
     line(|c| c.split(',').any(|c| c == "cpuset")).or_else(|| line(str::is_empty))
 }
 
-/// What `/proc/cpuinfo` tells about the machine.
+/// Machine information from `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuInfo {
     /// `vendor_id` of the first processor.
     pub vendor: Option<String>,
     /// `cpu family` of the first processor.
     pub family: Option<u32>,
-    /// Per processor: its package (`physical id`) and core (`core id`), where x86 kernels print them.
+    /// Per processor: its package (`physical id`) and core (`core id`), on x86.
     pub cpus: BTreeMap<CpuId, (Option<u32>, Option<u32>)>,
-    /// Per processor: implementer and part number of its core, where Arm kernels print them.
+    /// Per processor: implementer and part number of its core, on Arm.
     pub parts: BTreeMap<CpuId, (u32, u32)>,
-    /// Caches, where s390 kernels print them.
+    /// Caches, on s390.
     pub caches: Vec<CpuInfoCache>,
 }
 
-/// A cache as s390's `/proc/cpuinfo` prints it.
+/// A cache in s390's `/proc/cpuinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuInfoCache {
     /// 1 is nearest to the core.
@@ -234,7 +233,7 @@ pub struct CpuInfoCache {
     pub bytes: u64,
     /// Bytes of a line.
     pub line_size: Option<u32>,
-    /// Ways, where known.
+    /// Ways, if known.
     pub ways: Option<u32>,
 }
 
@@ -251,7 +250,7 @@ fn cpuinfo_cache(text: &str) -> Option<CpuInfoCache> {
     })
 }
 
-/// A number as kernels print it, in hexadecimal where it begins with `0x`.
+/// A number from the kernel, hexadecimal with `0x`.
 fn any_base(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
@@ -262,7 +261,7 @@ pub fn midr(text: &str) -> Option<(u32, u32)> {
     Some(((value >> 24 & 0xff) as u32, (value >> 4 & 0xfff) as u32))
 }
 
-/// Reads `/proc/cpuinfo` of any architecture; lines that say nothing here are passed over.
+/// Reads `/proc/cpuinfo` of any architecture; unknown lines are skipped.
 pub fn cpuinfo(text: &str) -> CpuInfo {
     let mut info = CpuInfo::default();
     let (mut at, mut implementer) = (None, None);
@@ -281,7 +280,7 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
                 info.parts.extend(part);
             }
             (key, _) if key.starts_with("cache") => info.caches.extend(cpuinfo_cache(value)),
-            // As s390 has them: `processor 0: version = FF, …`.
+            // The form of s390: `processor 0: version = FF, …`.
             (key, _) if key.starts_with("processor ") => {
                 let number = key["processor ".len()..].parse().ok().filter(|n| *n <= crate::cpuset::MAX_CPU);
                 info.cpus.extend(number.map(|n| (CpuId(n), (None, None))));
@@ -305,7 +304,7 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
 /// Parses a duration such as `100ms`, `2s`, `250us`; a bare number is milliseconds.
 ///
 /// # Errors
-/// A line that says what is wrong.
+/// A line describing the error.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,13 +1,13 @@
-//! From decided contexts to the mask that is set.
+//! From decided contexts to the applied mask.
 
 use crate::{CpuSet, Topology};
 use serde::{Deserialize, Serialize};
 
-/// How far a decided context is widened when it is applied.
+/// How far a decided context is widened when applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pin {
-    /// Not at all.
+    /// No widening.
     Cpu,
     /// To its last-level-cache domain: Linux still balances inside it.
     #[default]
@@ -16,7 +16,7 @@ pub enum Pin {
     Node,
 }
 
-/// The mask for `contexts` under `pin`, inside `allowed` and the online CPUs. Empty where nothing is left.
+/// The mask for `contexts` under `pin`, within `allowed` and the online CPUs. Empty if nothing is left.
 pub fn affinity(topology: &Topology, contexts: &CpuSet, pin: Pin, allowed: &CpuSet) -> CpuSet {
     let contexts = contexts.and(allowed).and(topology.usable());
     let widened = match pin {

@@ -1,10 +1,10 @@
-//! Lines of `/proc`, as the kernel prints them. Values of sysfs are elsewhere.
+//! Lines of `/proc` as printed by the kernel. Values of sysfs are elsewhere.
 //!
-//! Everything takes bytes: a command name holds whatever its process put there, line ends and parentheses included.
+//! Everything parses bytes: a command name may contain anything, including line ends and parentheses.
 
 use crate::{CpuId, text};
 
-/// A text that is not what its file should hold.
+/// A text with another content than expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: expected {expected}, got '{text}'")]
 pub struct ProcTextError {
@@ -21,10 +21,10 @@ fn error(file: &'static str, expected: &'static str, bytes: &[u8]) -> ProcTextEr
 /// `PF_KTHREAD` of the kernel's `sched.h`, in the flags field of `stat`.
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// What `/proc/PID/stat` and `/proc/PID/task/TID/stat` tell that matters here; field numbers as in proc(5).
+/// The used fields of `/proc/PID/stat` and `/proc/PID/task/TID/stat`, numbered as in proc(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskStat {
-    /// Thread id, or process id in the process' own file (1).
+    /// Thread id, or process id in the process's own file (1).
     pub id: u32,
     /// Command name, undecodable bytes replaced (2).
     pub comm: String,
@@ -40,7 +40,7 @@ pub struct TaskStat {
     pub flags: u32,
     /// CPU time, clock ticks: user (14) and system (15).
     pub ticks: u64,
-    /// The same of its children that have ended and were waited for, and of theirs (16, 17).
+    /// The same of its ended and reaped children, and of theirs (16, 17).
     pub ended_ticks: u64,
     /// Nice value (19).
     pub nice: i32,
@@ -55,7 +55,7 @@ pub struct TaskStat {
 }
 
 impl TaskStat {
-    /// Parses the line. The name ends at the *last* parenthesis, for it may hold some itself.
+    /// Parses the line. The name ends at the *last* parenthesis, because it may contain some.
     ///
     /// # Errors
     /// On anything else, a truncated line included.
@@ -71,12 +71,12 @@ impl TaskStat {
             match field {
                 3 => stat.state = word[0],
                 4 => stat.ppid = number()? as u32,
-                // Process group and session are −1 or 0 for tasks that have none in this pid namespace.
+                // Process group and session are −1 or 0 for tasks without one in this pid namespace.
                 5 => stat.pgrp = unsigned(word).unwrap_or(0) as u32,
                 6 => stat.session = unsigned(word).unwrap_or(0) as u32,
                 9 => stat.flags = number()? as u32,
                 14 | 15 => stat.ticks = stat.ticks.saturating_add(number()?),
-                // Signed there; what is below 0 is none.
+                // Signed there; negative means none.
                 16 | 17 => stat.ended_ticks = stat.ended_ticks.saturating_add(unsigned(word).unwrap_or(0)),
                 19 => stat.nice = str::from_utf8(word).ok().and_then(|nice| nice.parse().ok()).ok_or_else(err)?,
                 20 => stat.threads = number()? as u32,
@@ -122,7 +122,7 @@ pub struct SchedStat {
     pub cpu_ns: u64,
     /// Time runnable but waiting for a CPU, nanoseconds.
     pub wait_ns: u64,
-    /// How many times it was put on a CPU.
+    /// Number of times it was put on a CPU.
     pub timeslices: u64,
 }
 
@@ -142,10 +142,10 @@ impl SchedStat {
     }
 }
 
-/// Bytes that a process read and wrote, whatever from and to: `rchar` and `wchar` of `/proc/PID/io`.
+/// Total bytes read and written by a process, by any means: `rchar` and `wchar` of `/proc/PID/io`.
 ///
 /// # Errors
-/// Where one of them is missing.
+/// If one is missing.
 pub fn bytes_moved(io: &[u8]) -> Result<u64, ProcTextError> {
     let field = |name: &[u8]| io.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name)).and_then(unsigned);
     let both = field(b"rchar:").zip(field(b"wchar:"));
@@ -153,10 +153,10 @@ pub fn bytes_moved(io: &[u8]) -> Result<u64, ProcTextError> {
         .ok_or_else(|| error("io", "the lines rchar: and wchar:", io))
 }
 
-/// The process or thread id that was handed out last, from `/proc/loadavg`: as long as it stays, nothing was born.
+/// The last assigned process or thread id, from `/proc/loadavg`: while it stays the same, no task was created.
 ///
 /// # Errors
-/// Where the fifth field is no number.
+/// If the fifth field is not a number.
 pub fn last_pid(loadavg: &[u8]) -> Result<u32, ProcTextError> {
     let pid = words(loadavg).nth(4).and_then(unsigned);
     pid.map(|pid| pid as u32).ok_or_else(|| error("loadavg", "a process id as fifth field", loadavg))
@@ -189,8 +189,8 @@ pub fn busy_ticks(stat: &[u8], out: &mut Vec<(CpuId, u64)>) -> Result<(), ProcTe
     Ok(())
 }
 
-/// Clock ticks of all CPUs since the system started: those in which a hypervisor let others run although a CPU was
-/// wanted here, and all, from `/proc/stat`. `None` where that is not told.
+/// Clock ticks of all CPUs since boot, from `/proc/stat`: stolen ones, in which a hypervisor ran other guests although
+/// a CPU was wanted here, and all. `None` if not reported.
 pub fn stolen_ticks(stat: &[u8]) -> Option<[u64; 2]> {
     let line = stat.split(|b| *b == b'\n').next()?.strip_prefix(b"cpu ")?;
     let ticks: Vec<u64> = words(line).take(8).map_while(unsigned).collect();
@@ -198,26 +198,26 @@ pub fn stolen_ticks(stat: &[u8]) -> Option<[u64; 2]> {
     Some([stolen, ticks.into_iter().fold(0, u64::saturating_add)])
 }
 
-/// `/proc/pressure/cpu`, or `cpu.pressure` of a control group: how long one thread at least was ready to run and had no
-/// CPU, in microseconds since the count began.
+/// `/proc/pressure/cpu`, or `cpu.pressure` of a control group: microseconds in which at least one thread was ready to
+/// run without a CPU.
 ///
 /// # Errors
-/// Where the line `some` has no total.
+/// If the line `some` has no total.
 pub fn pressure_us(text: &[u8]) -> Result<u64, ProcTextError> {
     let line = text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"some "));
     let total = words(line.unwrap_or_default()).find_map(|word| unsigned(word.strip_prefix(b"total=")?));
     total.ok_or_else(|| error("pressure", "the total of the line some", text))
 }
 
-/// Numbers separated by blanks or line ends: `cgroup.procs`, `task/TID/children`. What is no number is skipped.
+/// Numbers separated by blanks or line ends: `cgroup.procs`, `task/TID/children`. Other text is skipped.
 pub fn ids(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
     words(text).filter_map(unsigned).filter_map(|n| u32::try_from(n).ok())
 }
 
-/// What `/proc/PID/status` tells that `stat` does not.
+/// Fields of `/proc/PID/status` that `stat` lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The process that the thread belongs to.
+    /// The thread's process.
     pub tgid: u32,
     /// Real user id.
     pub uid: u32,
@@ -227,7 +227,7 @@ impl Status {
     /// Parses the file.
     ///
     /// # Errors
-    /// Where `Tgid:` or `Uid:` is missing.
+    /// If `Tgid:` or `Uid:` is missing.
     pub fn parse(text: &[u8]) -> Result<Self, ProcTextError> {
         let field = |name: &[u8]| {
             let line = text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name))?;
@@ -244,7 +244,7 @@ pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
 }
 
-/// A decimal number, blanks around it allowed. Written out because it is in the path of every sample.
+/// A decimal number with optional blanks. Hand-written because every sample uses it.
 pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.trim_ascii();
     if digits.is_empty() {

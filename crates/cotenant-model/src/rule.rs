@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a policy decides about. Everything else is, to it, somebody else's work.
+/// Subject of a policy. Everything else counts as foreign work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owns {
@@ -28,8 +28,8 @@ impl Owns {
         self.effects.as_ref().is_none_or(|effects| effects.contains(&effect))
     }
 
-    /// The part of a sample that the policy sees: its own applications and their tasks, and all CPUs. What other
-    /// tasks do on these counts as foreign.
+    /// The part of a sample that the policy sees: its own applications with their tasks, and all CPUs. Other tasks'
+    /// work on these counts as foreign.
     pub fn part<'a>(&self, sample: &'a Sample) -> Cow<'a, Sample> {
         if sample.apps.iter().all(|app| self.app(&app.name)) {
             return Cow::Borrowed(sample);
@@ -42,14 +42,14 @@ impl Owns {
     }
 }
 
-/// A policy, what it may know, and what it decides about.
+/// A policy, its inputs, and its subject.
 #[derive(Clone)]
 pub struct Rule<'a> {
-    /// What decides.
+    /// The policy.
     pub policy: &'a dyn DynPolicy,
-    /// What it may know besides the view.
+    /// Its inputs besides the view.
     pub ctx: Ctx<'a>,
-    /// What it decides about.
+    /// Its subject.
     pub owns: Owns,
 }
 
@@ -60,34 +60,32 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The rule that decides about what an order changes: the first one that owns it. `None`: no rule does, or it is
-/// about nobody there.
+/// The rule that owns an order: the first one that covers it. `None`: no rule does, or its task does not exist.
 pub fn owner(rules: &[Rule<'_>], sample: &Sample, action: &Action) -> Option<usize> {
     let app = action.app().or_else(|| Some(sample.task(action.task()?)?.info.app))?;
     let name = &sample.apps.iter().find(|a| a.id == app)?.name;
     rules.iter().position(|rule| rule.owns.app(name) && rule.owns.effect(action.effect()))
 }
 
-/// Where a rule stands between its decisions.
+/// State of a rule between its decisions.
 pub(crate) struct Seat {
     /// The sample of its last decision.
     pub prev: Arc<Sample>,
     pub state: State,
-    /// What became of that decision.
+    /// Outcomes of that decision.
     pub results: Vec<ActionOutcome>,
-    /// When it decides next; `None` before its first round.
+    /// Time of its next decision; `None` before its first round.
     pub wake_at: Option<Time>,
 }
 
 impl Seat {
-    /// Of a rule that begins with this sample.
+    /// For a rule that begins with this sample.
     pub fn new(prev: Arc<Sample>) -> Self {
         Self { prev, state: State::default(), results: Vec::new(), wake_at: None }
     }
 }
 
-/// Takes out of a rule's orders those that another rule decides about. What is left, and the refused ones as their
-/// policy hears of them.
+/// Removes a rule's orders that another rule owns. Returns the rest, and the refused ones as reported to their policy.
 pub(crate) fn keep_own(
     rules: &[Rule<'_>],
     rule: usize,

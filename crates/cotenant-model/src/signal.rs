@@ -1,4 +1,4 @@
-//! What can be counted about a task, and raw counts with the time that they were really counted.
+//! Countable signals of a task, and raw counts with their real counting time.
 
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 macro_rules! signals {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// One cumulative, per-task signal. Events unless the name says otherwise.
+        /// One cumulative signal per task. Events, unless the name says otherwise.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Signal {
             $($(#[$doc])* #[serde(rename = $name)] $variant,)*
@@ -58,7 +58,7 @@ signals! {
     L3LinesIn = "l3_lines_in",
     /// Bus transactions (front-side bus machines), else lines moved to and from memory.
     BusTransactions = "bus_transactions",
-    /// Requests to the last-level cache for lines in shared state: others have them, or had them last (Tang §3:
+    /// Requests to the last-level cache for lines in shared state: other cores have them, or had them last (Tang §3:
     /// `sharing`).
     SharedRequests = "shared_requests",
     /// Time on a CPU, nanoseconds.
@@ -74,7 +74,7 @@ signals! {
 }
 
 impl Signal {
-    /// The signals that the kernel counts itself: every machine has them, and they are never multiplexed.
+    /// Signals counted by the kernel itself: always available and never multiplexed.
     pub const SOFTWARE: &[Signal] =
         &[Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
 
@@ -93,30 +93,29 @@ impl fmt::Display for Signal {
     }
 }
 
-/// A raw cumulative count. `enabled_ns` is the time during which counting was asked for while the task ran,
-/// `running_ns` the part of it during which a counter was really assigned; software signals have both equal to their
-/// task's time or both 1 apart.
+/// A raw cumulative count. `enabled_ns` is the time of requested counting while the task ran, `running_ns` its part
+/// with an assigned counter. Software signals have both equal to their task's time, or increase both by 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Events since the counter was opened; never scaled.
     pub value: u64,
     /// Nanoseconds enabled.
     pub enabled_ns: u64,
-    /// Nanoseconds really counting, at most `enabled_ns`.
+    /// Nanoseconds of real counting, at most `enabled_ns`.
     pub running_ns: u64,
 }
 
 impl Count {
-    /// A count that was never multiplexed and has no clock of its own, such as schedstat's.
+    /// A count without multiplexing and clock, such as schedstat's.
     pub const fn exact(value: u64) -> Self {
         Self { value, enabled_ns: 0, running_ns: 0 }
     }
 }
 
-/// The counts of one task. What the machine cannot count is absent, never zero.
+/// The counts of one task. Uncountable signals are absent, never zero.
 ///
-/// A clone shares its counts until one of the two is changed: most tasks sleep most of the time, and the samples of
-/// such a task hold the same counts.
+/// Clones share their counts until one is changed: most tasks sleep most of the time, and their samples hold the same
+/// counts.
 #[derive(Clone, Default, Eq)]
 pub struct Counters(Arc<Counts>);
 
@@ -127,7 +126,7 @@ struct Counts {
 }
 
 impl Counters {
-    /// The count of a signal, where it exists.
+    /// The count of a signal, if it exists.
     pub fn get(&self, signal: Signal) -> Option<Count> {
         (self.0.present >> signal as u32 & 1 == 1).then(|| self.0.counts[signal as usize])
     }
@@ -142,7 +141,7 @@ impl Counters {
         own.counts[signal as usize] = count;
     }
 
-    /// Takes the count of a signal away: nobody counts it any more.
+    /// Removes the count of a signal that is no longer counted.
     pub fn remove(&mut self, signal: Signal) {
         if self.get(signal).is_some() {
             Arc::make_mut(&mut self.0).present &= !(1 << signal as u32);
@@ -154,8 +153,8 @@ impl Counters {
         self.0.present
     }
 
-    /// Whether both are clones of one another, neither changed since: then they are equal. Cheaper than comparing,
-    /// and false for equal counts of different origin.
+    /// Whether both are unchanged clones of one another, and so equal. Cheaper than comparing, and false for equal
+    /// counts of different origin.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -172,7 +171,7 @@ impl Counters {
 }
 
 impl PartialEq for Counters {
-    /// Looks only at signals that are present: recorders compare every task in every round.
+    /// Only examines present signals, because recorders compare every task in every round.
     fn eq(&self, other: &Self) -> bool {
         self.is_same(other)
             || self.present() == other.present()

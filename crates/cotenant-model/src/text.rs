@@ -1,9 +1,8 @@
-//! Text from elsewhere, before it is printed: names of threads and programs, keys and texts of files, what servers
-//! say. A terminal obeys escape sequences in it, newlines forge lines of ours, and direction marks reorder what people
-//! read. Everything printed passes through here, and all of it stays visible.
+//! External text before printing: names of threads and programs, keys and texts of files, servers' answers. A terminal
+//! obeys escape sequences in it, newlines forge lines of ours, and direction marks reorder what people read. Everything
+//! printed passes through here, and all of it stays visible.
 //!
-//! Escapes are JSON's. So JSON that was cleaned means what it meant before, and a text that was cleaned twice is as it
-//! was after the first time.
+//! Escapes are JSON's. So cleaned JSON keeps its meaning, and cleaning twice equals cleaning once.
 
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
@@ -15,15 +14,14 @@ pub const NAME: usize = 255;
 /// Characters of one line for people, such as an error.
 pub const LINE: usize = 500;
 
-/// Whether a terminal obeys the character, or people cannot see it where it stands.
+/// Whether a terminal obeys the character, or people cannot see it in place.
 fn is_foreign(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text with every character escaped that a terminal or a reader could take for something else, and every other
-/// one that `kept` does not keep.
+/// The text with every misleading character escaped, and every other one that `kept` excludes.
 fn escaped(text: &str, kept: fn(char) -> bool) -> Cow<'_, str> {
     let is_bad = |c: char| is_foreign(c) && !kept(c);
     if !text.contains(is_bad) {
@@ -37,7 +35,7 @@ fn escaped(text: &str, kept: fn(char) -> bool) -> Cow<'_, str> {
             '\r' => clean.push_str("\\r"),
             '\t' => clean.push_str("\\t"),
             c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                let _ = write!(clean, "\\u{unit:04x}"); // a String takes everything
+                let _ = write!(clean, "\\u{unit:04x}"); // writing to a String cannot fail
             }),
         }
     }
@@ -49,10 +47,10 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// The text as at most `most` characters of one line. Of a longer one both ends are kept: an error begins with what
-/// happened and ends with where.
+/// The text as at most `most` characters of one line. A longer one keeps both ends: an error begins with the event and
+/// ends with the place.
 pub fn within(text: &str, most: usize) -> Cow<'_, str> {
-    // What is left out is not cleaned first: it may be a hundred megabytes.
+    // The omitted middle is not cleaned, because it may be a hundred megabytes.
     if text.len() <= most && !text.contains(is_foreign) {
         return text.into();
     }
@@ -73,7 +71,7 @@ fn within_clean(text: &str, most: usize) -> String {
     text.chars().take(head).chain(['…']).chain(text.chars().skip(chars - tail)).collect()
 }
 
-/// A name from elsewhere, as it is shown and kept.
+/// An external name, as shown and stored.
 pub fn name(bytes: &[u8]) -> String {
     within(&String::from_utf8_lossy(bytes), NAME).into_owned()
 }
@@ -81,7 +79,7 @@ pub fn name(bytes: &[u8]) -> String {
 /// A name from a file: for `#[serde(deserialize_with = …)]`.
 ///
 /// # Errors
-/// Where it is no text.
+/// If it is not text.
 pub fn name_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(name(Cow::<str>::deserialize(from)?.as_bytes()))
 }
@@ -89,7 +87,7 @@ pub fn name_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 /// Remarks from a file, each one line: for `#[serde(deserialize_with = …)]`.
 ///
 /// # Errors
-/// Where they are no list of texts.
+/// If they are not a list of texts.
 pub fn lines_of<'de, D: Deserializer<'de>, T: From<Vec<String>>>(from: D) -> Result<T, D::Error> {
     let lines = Vec::<Cow<'_, str>>::deserialize(from)?;
     Ok(lines.iter().map(|line| within(line, LINE).into_owned()).collect::<Vec<_>>().into())
@@ -98,17 +96,17 @@ pub fn lines_of<'de, D: Deserializer<'de>, T: From<Vec<String>>>(from: D) -> Res
 /// A text from a file that is part of a line: for `#[serde(deserialize_with = …)]`.
 ///
 /// # Errors
-/// Where it is no text.
+/// If it is not text.
 pub fn line_of<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
     Ok(within(&Cow::<str>::deserialize(from)?, LINE).into_owned().into())
 }
 
-/// Text in many lines on its way to a terminal: newlines and tabs stay, all else is [`clean`].
+/// Multi-line text for a terminal: newlines and tabs stay, the rest is [`clean`].
 #[derive(Debug)]
 pub struct Clean<W>(pub W);
 
 impl<W: Write> Write for Clean<W> {
-    /// Each piece by itself, as formatting hands them over: no character is cut in two.
+    /// Piece by piece, as formatting passes them: no character is split.
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         for chunk in piece.utf8_chunks() {
             self.0.write_all(escaped(chunk.valid(), |c| matches!(c, '\n' | '\t')).as_bytes())?;
@@ -147,6 +145,7 @@ mod tests {
         assert_eq!(["", "a", "ab"].map(|text| within(text, 1)), ["", "a", "…"]);
     }
 
+    /// Holds run/foreign-text.
     #[test]
     fn json_means_the_same_afterwards() {
         let json = serde_json::json!({"a\u{7f}\u{202e}\u{e0041}": ["\x1b[2J", "\u{9b}"]});
@@ -158,6 +157,8 @@ mod tests {
     }
 
     proptest! {
+        /// Promise run/foreign-text: Names and other foreign text are escaped before any command prints them; an
+        /// error is one line of at most 500 characters.
         #[test]
         fn any_text_is_clean_once_and_for_all(text in any::<String>(), most in 1usize..40) {
             let once = clean(&text).into_owned();

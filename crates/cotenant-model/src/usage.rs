@@ -1,4 +1,4 @@
-//! Which programs use a machine: CPU time between two looks at it, by program and control group.
+//! Usage of a machine: CPU time between two looks, by program and control group.
 
 use crate::proc_text::TaskStat;
 use crate::text::name;
@@ -7,40 +7,39 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Others leave too little where they leave less than this share of the CPUs that are wanted: what is missing is then
-/// as much as the usual goal, 90 %, lets a program lose, so a verdict could be theirs alone.
+/// Others leave too little if they leave less than this fraction of the wanted CPUs. The loss then equals the usual
+/// goal's allowance (90 %), so that others alone could decide a verdict.
 const LEFT: f64 = 0.9;
 
-/// So much of the time given to other guests is worth a remark.
+/// Stolen fraction of time that deserves a remark.
 const MUCH_STOLEN: f64 = 0.01;
 
-/// So much of the time in which a thread waited is worth a remark.
+/// Fraction of time with a waiting thread that deserves a remark.
 const MUCH_PRESSURE: f64 = 0.01;
 
-/// Programs that are listed, and that are named in a line; what used less is not named.
+/// Limits of listed programs, and of those named in a line, with the least use of the latter.
 const LISTED: usize = 8;
 const NAMED: usize = 3;
 const LITTLE: f64 = 0.05;
 
-/// A process at a look.
+/// A process in a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Start time in clock ticks since boot: with the id it is this process and no other.
+    /// Start time in clock ticks since boot: together with the id it identifies the process.
     start_ticks: u64,
     parent: u32,
     program: String,
-    /// Its control group; unknown where it has used no CPU time since the look before.
+    /// Its control group; unknown if it has used no CPU time since the previous look.
     cgroup: String,
-    /// CPU time in clock ticks: its own, and that of its children that have ended.
+    /// CPU time in clock ticks: its own, and that of its ended children.
     ticks: u64,
     ended_ticks: u64,
-    /// How long each of its threads has waited for a CPU so far, nanoseconds, by thread id; absent where that was not
-    /// read.
+    /// Cumulative CPU waits of its threads, nanoseconds, by thread id; absent if not read.
     waits: Option<Arc<BTreeMap<u32, u64>>>,
 }
 
 impl Process {
-    /// Kernel threads are one program.
+    /// Kernel threads count as one program.
     pub fn new(stat: TaskStat, cgroup: &str) -> Self {
         let program = if stat.is_kernel_thread() { "the kernel".to_owned() } else { stat.comm };
         let TaskStat { start_ticks, ppid: parent, ticks, ended_ticks, .. } = stat;
@@ -53,12 +52,12 @@ impl Process {
         Self { waits, ..self }
     }
 
-    /// The waits of its threads so far, where they were read.
+    /// The waits of its threads so far, if read.
     pub fn waits(&self) -> Option<&Arc<BTreeMap<u32, u64>>> {
         self.waits.as_ref()
     }
 
-    /// Whether it has not run since, and so has the control group that it had, as far as that matters.
+    /// Whether it has not run since, and so probably kept its control group.
     pub fn has_rested(&self, stat: &TaskStat) -> bool {
         (self.start_ticks, self.ticks) == (stat.start_ticks, stat.ticks)
     }
@@ -73,27 +72,27 @@ impl Process {
     }
 }
 
-/// What was used so far, at a moment.
+/// Cumulative usage at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     /// Seconds since boot.
     pub at_s: f64,
     /// Clock ticks in a second.
     pub ticks_per_s: f64,
-    /// Ticks in which each CPU was busy or stolen.
+    /// Busy or stolen ticks of each CPU.
     pub busy: Vec<(CpuId, u64)>,
-    /// Ticks in which a hypervisor let others run, of all CPUs.
+    /// Stolen ticks of all CPUs, in which a hypervisor ran other guests.
     pub stolen: u64,
-    /// Microseconds in which one thread at least was ready to run and had no CPU, where the kernel counts that (PSI).
+    /// Microseconds in which at least one thread was ready to run without a CPU, if the kernel counts that (PSI).
     pub pressure_us: Option<u64>,
-    /// Processes that can be seen, those that have ended and were not waited for among them.
+    /// Visible processes, including ended ones that are not reaped.
     pub processes: BTreeMap<u32, Process>,
 }
 
-/// CPUs' worth of time that a program used in a control group.
+/// CPUs used by a program in a control group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its name, as its first thread has it; that of the parent for what has ended.
+    /// Its name, from its first thread; that of the parent for ended processes.
     #[serde(deserialize_with = "crate::text::name_of")]
     pub program: String,
     /// Its control group, from the root of the hierarchy.
@@ -101,36 +100,35 @@ pub struct Program {
     pub cgroup: String,
     /// CPU time per second.
     pub cpus: f64,
-    /// Threads that were ready to run and had no CPU, on average: seconds of waiting per second; absent where that was
-    /// not read.
+    /// Average number of ready threads without a CPU: seconds of waiting per second; absent if not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<f64>,
 }
 
-/// What used a machine between two looks, in CPUs: CPU time per second.
+/// Usage of a machine between two looks, in CPUs: CPU time per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// How long, seconds.
+    /// Its duration, seconds.
     pub seconds: f64,
-    /// The CPUs that it is about.
+    /// The considered CPUs.
     pub of_cpus: usize,
-    /// What is measured, and Cotenant itself.
+    /// The measured program and Cotenant itself.
     pub own: f64,
     /// All other programs.
     pub others: f64,
     /// Taken by the host for other guests (steal).
     pub stolen: f64,
-    /// Share of the time in which one thread at least, of whatever program, was ready to run and had no CPU; absent
-    /// where the kernel does not count that (PSI).
+    /// Fraction of time in which at least one thread of any program was ready to run without a CPU; absent if the
+    /// kernel does not count that (PSI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<f64>,
-    /// The busiest of the others that can be seen; the rest of `others` is hidden, too little, or interrupts.
+    /// The busiest visible others; the rest of `others` is hidden, too small, or interrupts.
     pub programs: Vec<Program>,
 }
 
 impl Usage {
-    /// Of these CPUs, or of all. What descends from a process that is our own is our own; programs are listed wherever
-    /// they ran. `None` where no time has gone by.
+    /// Of these CPUs, or of all. Descendants of our own processes are our own; programs are listed on any CPU. `None`
+    /// if no time has passed.
     pub fn between(before: &Look, after: &Look, cpus: Option<&CpuSet>, is_own: impl Fn(u32) -> bool) -> Option<Self> {
         let seconds = after.at_s - before.at_s;
         let per_s = |ticks: u64| ticks as f64 / after.ticks_per_s / seconds;
@@ -154,10 +152,10 @@ impl Usage {
             of_cpus += 1;
             busy += ticks.saturating_sub(then.get(cpu).copied().unwrap_or(*ticks));
         }
-        // Which CPUs it was taken from is told, too, but a host takes from all alike.
+        // The CPUs of stolen time are known too, but a host takes from all alike.
         let part = of_cpus as f64 / after.busy.len() as f64;
         let stolen = per_s(after.stolen.saturating_sub(before.stolen)) * part;
-        // What processes say is exact, what CPUs say counts ticks.
+        // Processes report exact times, CPUs count ticks.
         let least = if cpus.is_none() { seen.values().map(|sum| sum.cpus).sum() } else { 0.0 };
         let others = (per_s(busy) - stolen - own).max(least).clamp(0.0, of_cpus as f64);
         let short = after.pressure_us.zip(before.pressure_us).and_then(|(now, then)| now.checked_sub(then));
@@ -166,7 +164,7 @@ impl Usage {
         Some(Self { seconds, of_cpus, own, others, stolen, pressure, programs: busiest(&seen) })
     }
 
-    /// This stretch and another one, as one.
+    /// Joins this period and another one.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let seconds = (self.seconds + other.seconds).max(f64::MIN_POSITIVE);
@@ -216,8 +214,8 @@ impl Usage {
         format!("{:.1} of {} CPUs by other programs{names}{stolen}", self.others, self.of_cpus)
     }
 
-    /// `; waiting for a CPU: rustc 1.4, qemu 0.2 threads; short of CPUs for 97 % of the time`, of what is known; empty
-    /// where nothing waited.
+    /// `; waiting for a CPU: rustc 1.4, qemu 0.2 threads; short of CPUs for 97 % of the time`, as far as known; empty
+    /// without waits.
     pub fn waits(&self) -> String {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         for Program { program, waiting, .. } in &self.programs {
@@ -235,23 +233,23 @@ impl Usage {
         waiting + &short
     }
 
-    /// Threads of the programs listed that were ready to run and had no CPU, on average; `None` where none was read.
+    /// Average number of ready threads of the listed programs without a CPU; `None` if none was read.
     pub fn waiting(&self) -> Option<f64> {
         self.programs.iter().filter_map(|program| program.waiting).reduce(|a, b| a + b)
     }
 
-    /// Whether others, and the host, leave too little of so many CPUs that are wanted: less than nine tenths of them.
+    /// Whether others and the host leave less than nine tenths of the wanted CPUs.
     pub fn crowds(&self, wanted: f64) -> bool {
         let all = self.of_cpus as f64;
         all - self.others - self.stolen < LEFT * wanted.min(all)
     }
 
-    /// The share of the CPUs' time that others used, or the host took, 0–1.
+    /// Fraction of the CPUs' time used by others or taken by the host, 0–1.
     pub fn share(&self) -> f64 {
         ((self.others + self.stolen) / self.of_cpus.max(1) as f64).min(1.0)
     }
 
-    /// A remark for people on what the host took, where that was much.
+    /// A remark for people on a large stolen time.
     pub fn remark_of_steal(&self) -> Option<String> {
         self.is_stolen().then(|| {
             format!(
@@ -267,7 +265,7 @@ impl Usage {
     }
 }
 
-/// What is said of a program that misses its goal as much while those of low priority pause.
+/// A sentence on a program that misses its goal even while low-priority programs pause.
 pub fn slowed_by_others(name: &str, usage: Option<&Usage>) -> String {
     let who = match usage {
         None => "what uses the CPUs is not known yet".to_owned(),
@@ -277,10 +275,10 @@ pub fn slowed_by_others(name: &str, usage: Option<&Usage>) -> String {
     format!("{name}: goal missed in pauses as well: {who}; not the low-priority programs, which run on")
 }
 
-/// What used the machine before something was measured, and meanwhile.
+/// Usage of the machine before a measurement, and meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// In a moment before the start; absent where there was no look, or the system does not say.
+    /// Just before the start; absent without a look, or if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Usage>,
     /// Meanwhile, likewise.
@@ -294,7 +292,7 @@ impl Seen {
         self.before.is_none() && self.during.is_none()
     }
 
-    /// Why there can be no verdict on what wanted so many CPUs; `None` where it had them.
+    /// Why there can be no verdict on a program that wanted this many CPUs; `None` if it had them.
     pub fn busy(&self, wanted: f64) -> Option<String> {
         let crowded = |usage: &Option<Usage>| usage.as_ref().filter(|usage| usage.crowds(wanted)).map(Usage::text);
         let before = crowded(&self.before).map(|text| format!("this machine was busy before the start ({text})"));
@@ -305,7 +303,7 @@ impl Seen {
 /// By program and control group.
 type Sums<'a> = BTreeMap<(&'a str, &'a str), Sum>;
 
-/// What processes used, and how long they waited, where that is known.
+/// Use and waiting time of processes, if known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     cpus: f64,
@@ -333,7 +331,7 @@ fn busiest(sums: &Sums<'_>) -> Vec<Program> {
     programs
 }
 
-/// Three digits behind the point: more than the clock ticks tell.
+/// Three decimals: more than the precision of clock ticks.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -341,23 +339,23 @@ fn rounded(value: f64) -> f64 {
 /// Ticks that a process used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
-    /// Itself, or its children that have ended.
+    /// The process itself, or its ended children.
     theirs: u64,
-    /// Children that have ended, among them our own.
+    /// Ended children, including our own.
     own: u64,
 }
 
-/// Clock ticks that each process of the second look used since the first one, with its children that have ended.
+/// Clock ticks that each process of the second look used since the first one, including its ended children.
 pub fn used(before: &Look, after: &Look) -> BTreeMap<u32, u64> {
     used_between(before, after, &|_| false).into_iter().map(|(pid, used)| (pid, used.theirs)).collect()
 }
 
-/// What each process used since, with those of its children that have ended meanwhile.
+/// Use of each process since, including its children that have ended meanwhile.
 fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> BTreeMap<u32, Used> {
     let same = |pid: u32, a: &Look, b: &Look| {
         a.processes.get(&pid).zip(b.processes.get(&pid)).is_some_and(|(a, b)| a.start_ticks == b.start_ticks)
     };
-    // What those that are gone had used before counts for nobody: whoever waited for them has it now.
+    // Earlier use of ended processes must not count: their parent now includes it.
     let mut waited_for: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
     for (pid, gone) in before.processes.iter().filter(|(pid, _)| !same(**pid, before, after)) {
         let mut seen = BTreeSet::from([*pid]);
@@ -375,7 +373,7 @@ fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> B
     let most = ((after.at_s - before.at_s) * after.ticks_per_s * after.busy.len() as f64) as u64;
     let since = |pid: u32, new: &Process| {
         let Some(old) = before.processes.get(&pid).filter(|_| same(pid, before, after)) else {
-            // What was there before, and was not seen, has used nobody knows what since.
+            // The recent use of an old process that was not in the first look is unknown.
             let is_new = new.start_ticks as f64 >= before.at_s * after.ticks_per_s;
             return Used { theirs: if is_new { new.all_ticks().min(most) } else { 0 }, own: 0 };
         };
@@ -387,19 +385,19 @@ fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> B
     after.processes.iter().map(|(pid, new)| (*pid, since(*pid, new))).collect()
 }
 
-/// How long the threads of a process of the second look waited for a CPU since the first one, nanoseconds: those that
-/// live then. `None` where that was not read.
+/// CPU waits since the first look of the threads of a process in the second look, nanoseconds; living threads only.
+/// `None` if not read.
 fn waited(before: &Look, after: &Look, pid: u32) -> Option<u64> {
     let process = &after.processes[&pid];
     let now = process.waits.as_ref()?;
     let seconds = after.at_s - before.at_s;
     let then = match before.processes.get(&pid).filter(|old| old.start_ticks == process.start_ticks) {
         Some(old) => Some(old.waits.as_ref()?),
-        // What was there before, and was not seen, has waited for an unknown time since.
+        // The recent waits of an old process that was not in the first look are unknown.
         None if (process.start_ticks as f64) < before.at_s * after.ticks_per_s => return None,
         None => None,
     };
-    // The kernel counts a wait when it ends: what of it was before the first look is not of now.
+    // The kernel counts a wait at its end: its part before the first look must not count.
     let most = (seconds * 1e9) as u64;
     let since = |(tid, ns): (&u32, &u64)| {
         ns.saturating_sub(then.and_then(|then| then.get(tid)).copied().unwrap_or_default()).min(most)
@@ -445,6 +443,7 @@ mod tests {
         usage.programs.iter().map(|program| (&*program.program, program.cpus)).collect()
     }
 
+    /// Holds run/busy.
     #[test]
     fn programs_are_named_and_what_is_our_own_is_not_theirs() {
         let before =
@@ -456,7 +455,7 @@ mod tests {
             (4, 1, "qemu", 9, 71, 0),
         ];
         let usage = Usage::between(&before, &look(11.0, [600, 700], 7, &now), None, |pid| pid == 2).unwrap();
-        // 200 ticks on two CPUs: 10 of ours, 90 of what we started, 70 of qemu, 30 of nobody that can be seen.
+        // 200 ticks on two CPUs: 10 of ours, 90 of our children, 70 of qemu, 30 of invisible processes.
         assert_eq!((usage.own, usage.others, usage.stolen, usage.of_cpus), (1.0, 1.0, 0.0, 2));
         assert_eq!((listed(&usage), &*usage.programs[0].cgroup), (vec![("qemu", 0.7)], "/low.scope"));
         assert_eq!(usage.text(), "1.0 of 2 CPUs by other programs: qemu 0.7, others 0.3");
@@ -466,6 +465,7 @@ mod tests {
         assert_eq!(Usage::between(&before, &before, None, |_| false), None, "no time has gone by");
     }
 
+    /// Holds see/waits.
     #[test]
     fn waits_are_those_of_threads_that_live_and_no_longer_than_the_time() {
         let waits = |of: &[(u32, u64)]| Some(Arc::new(of.iter().map(|(tid, s)| (*tid, s * 1_000_000_000)).collect()));
@@ -476,7 +476,7 @@ mod tests {
         };
         let at = |at_s, ticks| look(at_s, [500, 600], 0, &[(20, 1, "rustc", 5, ticks, 0)]);
         let before = with(at(10.0, 100), 20, &[(20, 5), (21, 7)]);
-        // One waits for 1 s of 2, one has ended, one is new and waited for 1 s, one is said to have waited before.
+        // One waits for 1 s of 2, one has ended, one is new and waited for 1 s, one has an older wait.
         let after = with(at(12.0, 200), 20, &[(20, 6), (22, 1), (23, 90)]);
         let waiting =
             |before: &Look, after: &Look| Usage::between(before, after, None, |_| false).unwrap().programs[0].waiting;
@@ -498,6 +498,8 @@ mod tests {
     }
 
     /// Compilers: each lives for less than the time between two looks.
+    /// Promise run/busy: Programs that fill the machine, and nice values without effect, are named without root;
+    /// meanwhile no goal is judged and no calibration replaced.
     #[test]
     fn children_that_ended_meanwhile_are_their_parents() {
         let before = look(
@@ -506,14 +508,14 @@ mod tests {
             0,
             &[(1, 0, "sh", 1, 0, 0), (2, 1, "make", 1, 5, 1_000), (3, 2, "sh", 1, 1, 400), (4, 3, "cc1", 1, 300, 0)],
         );
-        // cc1 ran for 20 ticks more, its shell for 2; make has waited for both, and for others that took 150.
+        // cc1 ran for 20 ticks more, its shell for 2; make has reaped both, and others with 150.
         let ended = 1_000 + (300 + 20) + (1 + 400 + 2) + 150;
         let after = look(1.0, [100, 80], 0, &[(1, 0, "sh", 1, 0, 0), (2, 1, "make", 1, 8, ended)]);
         let usage = Usage::between(&before, &after, None, |_| false).unwrap();
         assert_eq!(listed(&usage), [("make", 1.75)], "3 + 20 + 2 + 150 ticks, and no tick of before");
         let ours = Usage::between(&before, &after, None, |pid| pid == 4).unwrap();
         assert_eq!((ours.own, listed(&ours)), (1.72, vec![("make", 0.03)]), "what has ended was ours");
-        // Another process got the id, long after the look before; one was there, and was not seen.
+        // Another process got the id, long after the previous look; an old one was not in it.
         let other = look(1.0, [100, 80], 0, &[(2, 1, "ld", 90, 60, 0), (9, 1, "java", 1, 90_000, 0)]);
         let usage = Usage::between(&look(0.5, [0, 0], 0, &[(2, 1, "make", 1, 5, 0)]), &other, None, |_| false).unwrap();
         assert_eq!(listed(&usage), [("ld", 1.2)]);
@@ -545,11 +547,12 @@ mod tests {
         assert!(usage.remark_of_steal().is_some_and(|note| note.contains(" 10.0 % ")));
     }
 
+    /// Holds run/busy.
     #[test]
     fn it_is_busy_where_others_leave_less_than_nine_tenths_of_what_is_wanted() {
         let usage = |others, stolen| Usage { seconds: 1.0, of_cpus: 2, others, stolen, ..Usage::default() };
         assert!(!usage(0.19, 0.0).crowds(2.0) && usage(0.21, 0.0).crowds(2.0) && usage(0.1, 0.11).crowds(2.0));
-        // A server that used 0.3, and wants one more for the next question: 2 - 0.9 * 1.3 = 0.83.
+        // A server that used 0.3, and wants one more for the next request: 2 - 0.9 * 1.3 = 0.83.
         assert!(!usage(0.82, 0.0).crowds(1.3) && usage(0.84, 0.0).crowds(1.3));
         assert!(usage(0.21, 0.0).crowds(64.0), "there are no more than that");
         let seen = |before, during| Seen { before: Some(usage(before, 0.0)), during: Some(usage(during, 0.0)) };
@@ -562,6 +565,7 @@ mod tests {
         assert!(during.starts_with("this machine was busy meanwhile ("), "{during}");
     }
 
+    /// Holds qos/innocent.
     #[test]
     fn who_makes_a_program_slow_is_named() {
         let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9, waiting: None }];

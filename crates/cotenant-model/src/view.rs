@@ -1,4 +1,4 @@
-//! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
+//! Rates derived from two samples. Absent, starved or inconsistent counts give `None`.
 
 use crate::sample::ClippedReading;
 use crate::{
@@ -13,11 +13,11 @@ pub fn usable(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up
-/// would invent more than it measured.
+/// A counter that really counted for less than this fraction of its enabled time is starved: scaling it up would invent
+/// more than it measured.
 pub const STARVED_BELOW: f64 = 0.01;
 
-/// What happened between two samples.
+/// Rates between two samples.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Time of the later sample.
@@ -30,8 +30,8 @@ pub struct View {
     pub cpus: Vec<CpuView>,
     /// Applications of the later sample, in ascending order of id.
     pub apps: Vec<AppView>,
-    /// CPU seconds that went to what is not in the view, or to the host, as far as the counts of both samples tell:
-    /// below 0 where they are not of the same moment. Unlike [`CpuView::foreign`] it adds up over glances.
+    /// CPU seconds used outside of the view or by the host, according to both samples: below 0 if their counts are not
+    /// simultaneous. Unlike [`CpuView::foreign`] it accumulates over glances.
     pub others_s: Option<f64>,
     /// Whether the kernel moves memory after the threads that use it.
     pub numa_balancing: bool,
@@ -40,15 +40,15 @@ pub struct View {
 /// A task's rates.
 #[derive(Clone, Debug)]
 pub struct TaskView {
-    /// What rarely changes.
+    /// Rarely changing facts.
     pub info: Arc<TaskInfo>,
     /// The CPU on which it runs or ran last.
     pub cpu: Option<CpuId>,
-    /// The CPU on which it was at the earlier sample.
+    /// Its CPU at the earlier sample.
     pub from_cpu: Option<CpuId>,
     /// Resident pages by memory node.
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
-    /// Accesses per second to the memory of each node, where they were counted in both samples.
+    /// Accesses per second to the memory of each node, if counted in both samples.
     pub touches_by_node: Option<Vec<(NodeId, f64)>>,
     rates: Rates,
 }
@@ -56,57 +56,54 @@ pub struct TaskView {
 /// Events per second of wall-clock time.
 #[derive(Clone, Debug)]
 enum Rates {
-    /// Nothing was counted; bit `n` tells whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples
-    /// are so, and nothing is computed or stored for them.
+    /// No counts changed; bit `n` shows whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples are
+    /// like this and need no computation or storage.
     Rest(u32),
-    /// NaN stands for absent.
+    /// NaN means absent.
     Of(Box<[f64; Signal::COUNT]>),
 }
 
 /// A CPU's load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuView {
-    /// Which.
+    /// Its id.
     pub id: CpuId,
     /// Fraction of the interval that it was busy, 0–1.
     pub busy: f64,
-    /// Fraction of the interval that it was busy with work that is not in the view, 0–1.
+    /// Fraction of the interval that it was busy with work outside of the view, 0–1.
     pub foreign: f64,
 }
 
 /// An application's speed.
 #[derive(Clone, Debug)]
 pub struct AppView {
-    /// Which.
+    /// Its id.
     pub id: AppId,
     /// Its name.
     pub name: String,
-    /// Units of work per second, as reported by the program.
+    /// Units of work per second, reported by the program.
     pub progress_per_s: Option<f64>,
-    /// Iterations, sections, tasks and parallel regions per second, as OpenMP's runtime sees them.
+    /// Iterations, sections, tasks and parallel regions per second in OpenMP's runtime.
     pub openmp_per_s: Option<f64>,
     /// Calls of MPI per second.
     pub mpi_per_s: Option<f64>,
-    /// CPUs' worth of time of its processes and threads that ended before they were counted.
+    /// CPUs used by its processes and threads that ended before they were counted.
     pub ended_cpus: Option<f64>,
-    /// Waits of its threads for a CPU, between two counts that may lie before the samples; `None` where nothing new
-    /// was counted.
+    /// Waits of its threads for a CPU, between two counts that may precede the samples; `None` without a new count.
     pub waits: Option<Waiting>,
-    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new
-    /// was read.
+    /// Fraction of the time between two readings in which its control group lacked CPUs; `None` without a new reading.
     pub pressure: Option<f64>,
-    /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
+    /// Instructions per second of its threads; `None` if a running one is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
-    /// Latencies of the interval in nanoseconds, as reported by the program.
+    /// Latencies of the interval in nanoseconds, reported by the program.
     pub latency_ns: Option<Histogram>,
-    /// Bytes per second that it read and wrote, between two counts that may lie before the samples; `None` where
-    /// nothing new was counted.
+    /// Bytes per second read and written, between two counts that may precede the samples; `None` without a new count.
     pub io: Option<Reading>,
     /// The same of its TCP connections.
     pub tcp: Option<Reading>,
-    /// The latest reading of each metric from outside, also where it is older than the interval; see [`View::is_new`].
+    /// The latest reading of each external metric, even if older than the interval; see [`View::is_new`].
     pub metrics: Vec<(String, Reading)>,
-    /// The metrics, by name, whose quantile now lies in a bucket that is open at one end.
+    /// The metrics, by name, whose quantile is now in a bucket open at one end.
     pub clipped: Vec<(String, ClippedReading)>,
 }
 
@@ -129,7 +126,7 @@ impl View {
             })
             .collect();
         for task in &tasks {
-            // A task that ran for an unknown time may have done all of it.
+            // A task with an unknown run time may have done all of it.
             let share = task.cpu_share().or_else(|| (task.ran() == Some(true)).then_some(1.0));
             if let (Some(share), Some(cpu)) = (share, task.cpu)
                 && let Ok(i) = cpus.binary_search_by_key(&cpu, |c| c.id)
@@ -166,7 +163,7 @@ impl View {
         self.apps.binary_search_by_key(&id, |app| app.id).ok().map(|i| &self.apps[i])
     }
 
-    /// All tasks by their applications.
+    /// All tasks grouped by application.
     pub fn by_app(&self) -> ByApp<'_> {
         let mut tasks: Vec<&TaskView> = self.tasks.iter().collect();
         tasks.sort_by_key(|task| task.info.app);
@@ -180,22 +177,22 @@ impl View {
         ByApp { tasks, ends }
     }
 
-    /// Whether a reading was made in this interval, and not before it.
+    /// Whether a reading was made in this interval.
     pub fn is_new(&self, reading: &Reading) -> bool {
         self.at - reading.at < self.interval
     }
 
-    /// The load of a CPU, where it is known.
+    /// The load of a CPU, if known.
     pub fn cpu(&self, id: CpuId) -> Option<&CpuView> {
         self.cpus.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.cpus[i])
     }
 }
 
-/// The tasks of a view by their applications.
+/// The tasks of a view grouped by application.
 #[derive(Clone, Debug)]
 pub struct ByApp<'a> {
     tasks: Vec<&'a TaskView>,
-    /// Where each application's end.
+    /// End of each application's tasks.
     ends: Vec<(AppId, usize)>,
 }
 
@@ -265,7 +262,7 @@ impl TaskView {
         }
     }
 
-    /// Events per unhalted cycle of the task; `None` where it used no cycles.
+    /// Events per unhalted cycle of the task; `None` without cycles.
     pub fn per_cycle(&self, signal: Signal) -> Option<f64> {
         let cycles = self.per_s(Signal::Cycles).filter(|c| *c > 0.0)?;
         Some(self.per_s(signal)? / cycles)
@@ -276,23 +273,22 @@ impl TaskView {
         self.per_s(Signal::CpuTime).map(|ns_per_s| (ns_per_s / 1e9).min(1.0))
     }
 
-    /// Whether it changed its CPU in the interval, so that it is not known on which one it spent its time. `None` where
-    /// it is on the same CPU as before and whether it left it in between was not counted.
+    /// Whether it changed its CPU in the interval, so that its time on each is unknown. `None` if it is on the same CPU
+    /// as before without a count of migrations.
     pub fn moved(&self) -> Option<bool> {
         let elsewhere = self.from_cpu.zip(self.cpu).is_some_and(|(from, to)| from != to);
         let ran = self.ran() != Some(false);
         if elsewhere { Some(ran) } else { self.per_s(Signal::Migrations).map(|moves| ran && moves > 0.0) }
     }
 
-    /// Whether it ran in the interval, by whatever signal tells; `None` where none does.
+    /// Whether it ran in the interval, by any signal; `None` without one.
     pub fn ran(&self) -> Option<bool> {
         self.per_s(Signal::CpuTime).or_else(|| self.per_s(Signal::Cycles)).map(|rate| rate > 0.0)
     }
 }
 
-/// Accesses per second × distance, summed over all tasks whose accesses are counted by node: what their traffic costs
-/// in energy grows with it (Tumanov et al. §2). In the unit of the machine's distances; `None` where nothing is
-/// counted, or distances are unknown.
+/// Accesses per second × distance, summed over all tasks with accesses counted by node: a measure of their traffic's
+/// energy (Tumanov et al. §2). In the unit of the machine's distances; `None` without counts or distances.
 pub fn access_distance(topology: &Topology, view: &View) -> Option<f64> {
     let of_task = |task: &TaskView| {
         let way = |(id, rate): &(NodeId, f64)| {
@@ -304,7 +300,7 @@ pub fn access_distance(topology: &Topology, view: &View) -> Option<f64> {
     view.tasks.iter().filter_map(of_task).reduce(|a, b| a + b)
 }
 
-/// Accesses per second to each node's memory; `None` where they were not counted, or went backwards.
+/// Accesses per second to each node's memory; `None` if not counted, or decreasing.
 fn touches(prev: &TaskSample, next: &TaskSample, seconds: f64) -> Option<Vec<(NodeId, f64)>> {
     let before = prev.touches_by_node.as_ref()?;
     let rate = |(node, now): &(NodeId, u64)| {
@@ -314,7 +310,7 @@ fn touches(prev: &TaskSample, next: &TaskSample, seconds: f64) -> Option<Vec<(No
     next.touches_by_node.as_ref()?.iter().map(rate).collect()
 }
 
-/// Bytes per second between two counts; `None` where the second is no later one, or went backwards.
+/// Bytes per second between two counts; `None` if the second is not later, or decreased.
 fn bytes_per_s(before: Moved, now: Moved) -> Option<Reading> {
     let bytes = now.bytes.checked_sub(before.bytes)?;
     let window = now.at - before.at;
@@ -322,22 +318,22 @@ fn bytes_per_s(before: Moved, now: Moved) -> Option<Reading> {
     (!window.is_zero()).then_some(Reading { value, direction: Direction::HigherIsBetter, window, count: 1, at: now.at })
 }
 
-/// The share of the time between two readings in which a group was short of CPUs; `None` where the second is no later
-/// one, or went backwards.
+/// Fraction of the time between two readings in which a group lacked CPUs; `None` if the second is not later, or
+/// decreased.
 fn pressure(before: Pressure, now: Pressure) -> Option<f64> {
     let us = now.us.checked_sub(before.us)? as f64;
     let window = now.at - before.at;
     (!window.is_zero()).then(|| (us / 1e6 / window.as_secs_f64()).min(1.0))
 }
 
-/// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).
-/// `None` where the counter went backwards or was starved.
+/// Events between two counts, scaled from the real counting time to the enabled time (SAM §2.3: alternating groups).
+/// `None` if the counter decreased or was starved.
 fn scaled_delta(before: Count, now: Count) -> Option<f64> {
     let value = now.value.checked_sub(before.value)? as f64;
     let enabled = now.enabled_ns.checked_sub(before.enabled_ns)? as f64;
     let running = now.running_ns.checked_sub(before.running_ns)? as f64;
     match enabled {
-        0.0 => Some(value), // a task that slept, or a count without a clock of its own
+        0.0 => Some(value), // a task that slept, or a count without its own clock
         _ if running / enabled < STARVED_BELOW => None,
         _ => Some(value * (enabled / running).max(1.0)),
     }
@@ -382,8 +378,8 @@ mod tests {
 
     #[test]
     fn scales_by_enabled_over_running() {
-        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5
-        // per cycle.
+        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; with 2e8 cycles in 0.1 s → 2e-5 per
+        // cycle.
         let cycles = |v| (Signal::Cycles, Count::exact(v));
         let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
         let b = sample(
@@ -457,7 +453,7 @@ mod tests {
         assert!((view.cpu(CpuId(3)).unwrap().foreign - 0.2).abs() < 1e-9);
         assert!((view.cpu(CpuId(4)).unwrap().foreign - 0.1).abs() < 1e-9);
         assert_eq!(view.task(TaskId(1)).unwrap().ran(), Some(true));
-        // Ours ran, for an unknown time: nothing says that others did.
+        // Ours ran for an unknown time: nothing implies foreign work.
         for sample in [&mut a, &mut b] {
             let cycles = Count::exact(sample.at.0);
             sample.tasks[0].counters = crate::Counters::default();
@@ -499,7 +495,7 @@ mod tests {
         let moved = |bytes, ms| Some(Moved { bytes, at: Time::from_millis(ms) });
         let seen = |at_ms, io| Sample { apps: vec![AppSample { io, ..AppSample::default() }], ..sample(at_ms, &[]) };
         let io = |a: Option<Moved>, b| View::new(&seen(100, a), &seen(300, b)).apps[0].io;
-        // 600 bytes in the 150 ms between the counts, not in the 200 ms between the samples.
+        // 600 bytes in the 150 ms between the counts, not the 200 ms between the samples.
         let reading = io(moved(1_000, 90), moved(1_600, 240)).unwrap();
         assert_eq!(
             (reading.value, reading.window, reading.at),

@@ -1,78 +1,78 @@
-//! Waits for a CPU, and what had the CPU meanwhile: as the kernel's scheduler shows them.
+//! Waits for a CPU, and the work that occupied it meanwhile, from the kernel's scheduler.
 
 use crate::{AppId, Histogram, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Waits of an application's threads, cumulative. They are counted at their own pace, and the same count stands in
-/// every sample until the next.
+/// Waits of an application's threads, cumulative. They are counted at their own interval, and repeated in every sample
+/// until the next count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waits {
-    /// When they were counted.
+    /// Time of the count.
     pub at: Time,
-    /// Time in which its threads were ready to run and had no CPU, nanoseconds. A wait is counted when it ends.
+    /// Time in which its threads were ready to run without a CPU, nanoseconds. A wait is counted at its end.
     pub ns: u64,
-    /// How many waits.
+    /// Number of waits.
     pub count: u64,
-    /// What had the CPU meanwhile, nanoseconds. One that is not here yet, or no more, had none of it for long.
+    /// What occupied the CPU meanwhile, nanoseconds. Absent entries have not occupied it for long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<(Cause, u64)>,
-    /// How long each wait was, nanoseconds.
+    /// Duration of each wait, nanoseconds.
     #[serde(default)]
     pub lengths: Histogram,
 }
 
-/// What has a CPU while a thread waits for one, or why none serves it.
+/// What occupies a CPU while a thread waits for it, or why no CPU serves the thread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// An application that is observed: another one, or other threads of its own.
+    /// An observed application: another one, or other threads of its own.
     App(AppId),
     /// Any other program.
     Program {
         /// Name of its process, cleaned.
         #[serde(deserialize_with = "crate::text::name_of")]
         program: String,
-        /// Its control group, from the root of the hierarchy; empty for the root, or where it is not known.
+        /// Its control group, from the root of the hierarchy; empty for the root, or if unknown.
         #[serde(default, deserialize_with = "crate::text::name_of", skip_serializing_if = "String::is_empty")]
         cgroup: String,
     },
-    /// Threads of the kernel with that name.
+    /// Kernel threads of that name.
     Kernel(#[serde(deserialize_with = "crate::text::name_of")] String),
     /// Nothing: the CPU was idle, and had to wake up.
     Waking,
-    /// The host had taken the CPU away.
+    /// The host had taken the CPU.
     Hypervisor,
-    /// The application's own quota of CPU time was used up.
+    /// The application's own CPU quota was exhausted.
     Quota,
-    /// It ran too long ago, or there are too many to name.
+    /// Unknown: it ran too long ago, or there are too many to name.
     Unknown,
 }
 
 /// Waits in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waiting {
-    /// When the interval ended.
+    /// End of the interval.
     pub at: Time,
-    /// How long it was, seconds.
+    /// Its duration, seconds.
     pub seconds: f64,
-    /// Threads that were ready to run and had no CPU, on average: seconds of waiting per second.
+    /// Average number of ready threads without a CPU: seconds of waiting per second.
     pub threads: f64,
-    /// The part of that behind each cause, most first.
+    /// The part behind each cause, largest first.
     pub behind: Vec<(Cause, f64)>,
-    /// How long each wait was that ended, nanoseconds.
+    /// Durations of waits that ended, nanoseconds.
     pub lengths: Histogram,
 }
 
 impl Waits {
-    /// Between two counts; `None` where nothing new was counted.
+    /// Between two counts; `None` without a new count.
     pub fn since(&self, before: &Self) -> Option<Waiting> {
         let seconds = (self.at - before.at).as_secs_f64();
         let threads = |ns: u64| ns as f64 / 1e9 / seconds;
         let ns = self.ns.checked_sub(before.ns).filter(|_| seconds > 0.0)?;
         let part = |(cause, now): &(Cause, u64)| {
             let then = before.behind.iter().find(|(known, _)| known == cause).map_or(0, |(_, ns)| *ns);
-            // What was not named for a while begins anew.
+            // A cause not named for a while starts afresh.
             (cause.clone(), threads(now.checked_sub(then).unwrap_or(*now)))
         };
         let mut behind: Vec<(Cause, f64)> =
@@ -84,32 +84,73 @@ impl Waits {
 }
 
 impl Waiting {
-    /// The part of it behind applications and programs of which `is` is true.
+    /// The part behind applications and programs for which `is` is true.
     pub fn behind(&self, is: impl Fn(&Cause) -> bool) -> f64 {
         self.behind.iter().filter(|(cause, _)| is(cause)).map(|(_, threads)| threads).sum()
     }
 }
 
-/// The part of a wait behind one thing, for people.
+/// The part of a wait behind one cause, for people.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Behind {
     /// A program, or why no CPU served it.
     #[serde(deserialize_with = "crate::text::name_of")]
     pub what: String,
-    /// The control group of a program that is not observed.
+    /// The kind of that cause.
+    #[serde(default)]
+    pub kind: BehindKind,
+    /// The control group of an unobserved program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Threads that waited behind it, on average.
+    /// Average number of threads waiting behind it.
     pub threads: f64,
 }
 
-/// Parts that are listed, and that are named in a line; what is less than this share of all is not listed.
+/// Causes of waits. They are few, unlike names of programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BehindKind {
+    /// Another application that is observed.
+    Application,
+    /// Other threads of the same application.
+    Itself,
+    /// A program that is not observed.
+    Program,
+    /// Threads of the kernel.
+    Kernel,
+    /// An idle CPU that had to wake up.
+    Waking,
+    /// Other guests of the host.
+    Host,
+    /// The quota of its own control group.
+    Quota,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
+impl BehindKind {
+    fn of(cause: &Cause, own: AppId) -> Self {
+        match cause {
+            Cause::App(app) if *app == own => Self::Itself,
+            Cause::App(_) => Self::Application,
+            Cause::Program { .. } => Self::Program,
+            Cause::Kernel(_) => Self::Kernel,
+            Cause::Waking => Self::Waking,
+            Cause::Hypervisor => Self::Host,
+            Cause::Quota => Self::Quota,
+            Cause::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// Limits of listed parts, and of those named in a line; parts below this fraction are not listed.
 const LISTED: usize = 8;
 const NAMED: usize = 3;
 const LITTLE: f64 = 0.01;
 
 impl Behind {
-    /// The parts of what `own` waited, most first; `name` tells names of applications.
+    /// The parts of the waits of `own`, largest first; `name` returns names of applications.
     pub fn all(parts: &[(Cause, f64)], own: AppId, name: impl Fn(AppId) -> Option<String>) -> Vec<Self> {
         let all: f64 = parts.iter().map(|(_, threads)| threads).sum();
         let part = |(cause, threads): &(Cause, f64)| {
@@ -122,7 +163,7 @@ impl Behind {
                 Cause::Program { cgroup, .. } => Some(cgroup.clone()).filter(|cgroup| !cgroup.is_empty()),
                 _ => None,
             };
-            Self { what, cgroup, threads: *threads }
+            Self { what, kind: BehindKind::of(cause, own), cgroup, threads: *threads }
         };
         let mut parts: Vec<Self> = parts.iter().filter(|(_, part)| *part > all * LITTLE).map(part).collect();
         parts.sort_by(|a, b| b.threads.total_cmp(&a.threads));
@@ -130,7 +171,7 @@ impl Behind {
         parts
     }
 
-    /// `0.90 behind rustc, 0.40 behind its own threads`; empty where nothing is known.
+    /// `0.90 behind rustc, 0.40 behind its own threads`; empty if nothing is known.
     pub fn text(parts: &[Self]) -> String {
         let mut named: Vec<(&str, f64)> = Vec::new();
         for part in parts {
@@ -146,7 +187,7 @@ impl Behind {
 }
 
 impl fmt::Display for Cause {
-    /// Without the names of applications, which only their host knows.
+    /// Without the names of applications, which only their host has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::App(app) => write!(f, "application {}", app.0),
@@ -193,7 +234,7 @@ mod tests {
         };
         let waiting = after.since(&before).unwrap();
         assert_eq!((waiting.at, waiting.threads), (Time::from_secs(3), 3.0));
-        // `cc1` was forgotten meanwhile, and came back with what it had since.
+        // `cc1` was dropped meanwhile, and came back with its time since then.
         assert_eq!(waiting.behind, [(program("xz"), 1.5), (Cause::App(AppId(1)), 1.2), (program("cc1"), 0.3)]);
         assert_eq!(waiting.lengths, lengths(30));
         assert_eq!(waiting.behind(|cause| matches!(cause, Cause::Program { .. })), 1.8);

@@ -1,4 +1,4 @@
-//! `static`: the mapping that the user drew, `--map 'X*X*..'`. See `docs/policies/static.md`.
+//! `static`: the mapping drawn by the user, `--map 'X*X*..'`. See `docs/policies/static.md`.
 
 use super::plan::Plan;
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub struct Static(pub StaticSettings);
 
-/// What can be set of `static`.
+/// Settings of `static`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StaticSettings {
@@ -21,27 +21,27 @@ pub struct StaticSettings {
     pub map: Option<String>,
 }
 
-/// What `static` remembers.
+/// State of `static`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StaticState {
-    /// The map that the plan was made from.
+    /// The map of the plan.
     map: Option<String>,
     plan: Plan,
 }
 
 /// This application: the first one.
 const SELF: char = 'X';
-/// All applications without a letter of their own.
+/// All applications without their own letter.
 const OTHERS: char = '*';
 
-/// The CPUs of each letter, first contexts of cores before second ones, then in topology order. Only cores' marked
-/// contexts count.
+/// The CPUs of each letter, first contexts of cores before second ones, then in topology order. Only marked contexts
+/// count.
 type Marks = BTreeMap<char, Vec<CpuId>>;
 
 /// Reads the map of the configuration.
 ///
 /// # Errors
-/// What is wrong with it, and the remedy.
+/// The error and its remedy.
 fn marks(map: Option<&str>, topology: &Topology) -> Result<Marks, (String, &'static str)> {
     let Some(text) = map else {
         return Err((
@@ -67,16 +67,14 @@ fn marks(map: Option<&str>, topology: &Topology) -> Result<Marks, (String, &'sta
     Ok(marks.into_iter().map(|(letter, cpus)| (letter, fill(cpus))).collect())
 }
 
-/// The letter of each application: X the first, other letters in alphabetical order the further ones, `*` those that
-/// are left.
+/// The letter of each application: X for the first, other letters in alphabetical order for the next, `*` for the rest.
 fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
     let own = [SELF].into_iter().chain(marks.keys().copied().filter(|c| ![SELF, OTHERS].contains(c)));
     let all = own.chain(std::iter::repeat(OTHERS));
     apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
 }
 
-/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads that run at
-/// the same time.
+/// Whether a [valid](Policy::check) map has fewer CPUs for a letter than its applications have simultaneous threads.
 ///
 /// # Errors
 /// The first such letter's CPUs and threads, and the remedy.
@@ -95,8 +93,8 @@ pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(
     })
 }
 
-/// One context for each task where the marks suffice, else all marks for all: a task that has one of them keeps
-/// it, the others take what is free in order of id. Tasks that may not run on any mark are left out.
+/// One context per task if the marks suffice, otherwise all marks for all: a task on a mark stays, the others take free
+/// ones in order of id. Tasks that may not run on any mark are left out.
 fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
     let all: CpuSet = marks.iter().copied().collect();
     let mut seats = BTreeMap::new();
@@ -180,7 +178,7 @@ impl Policy for Static {
                     plan.set(view.tasks.iter().map(|t| t.info.id).collect(), seats);
                 }
                 Err((why, remedy)) => {
-                    // Nothing is known of where anybody should be: what was planned before is not asked for, either.
+                    // No placement is known, so the former plan is not applied either.
                     plan = Plan::default();
                     notes.push(format!("no decision: {why}; {remedy}"));
                 }
@@ -249,6 +247,7 @@ mod tests {
         }
     }
 
+    /// Holds run/wrong-input.
     #[test]
     fn more_threads_than_cpus_are_told() {
         let bench = Bench::new(machine(2, 1, 2, 1), "XX*A");
@@ -305,7 +304,7 @@ mod tests {
         let bench = Bench::new(machine(1, 1, 6, 1), "BXA**.");
         let view = bench.view(&[(1, 0), (2, 4), (3, 9), (4, 10), (5, 11)]).view();
         assert_eq!(moves(&bench.decide(&view, StaticState::default(), &[])), "1→1 2→2 3→0 4→3 5→4");
-        // Without a mark for others, they are left alone, and that is said.
+        // Applications without a mark are left alone, with a note.
         let bench = Bench::new(machine(1, 1, 6, 1), "XX....");
         let decision = bench.decide(&bench.view(&[(1, 0), (2, 4)]).view(), StaticState::default(), &[]);
         assert_eq!((moves(&decision).as_str(), decision.notes.len()), ("1→0", 1));
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(moves(&first), "1→0 2→1");
         let second = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), first.state.clone(), &applied(&first));
         assert_eq!(moves(&second), "", "fixed point");
-        // Task 1 ends, 8 and 9 come: 2 keeps CPU 1.
+        // Task 1 ends, 8 and 9 start: 2 keeps CPU 1.
         let third = bench.decide(&bench.view(&[(2, 0), (8, 0), (9, 0)]).view(), second.state, &[]);
         assert_eq!(moves(&third), "8→0 9→2");
     }

@@ -1,12 +1,12 @@
-//! The policies: pure functions from what is known to what should be done, one folder each.
+//! The policies: pure functions from observations to orders, one folder each.
 //!
-//! What a policy is stands in [`cotenant_model::policy`]. [`standard`] lists ours by the names that users give them; a
-//! program adds its own with [`Registry::with`].
+//! [`cotenant_model::policy`] defines a policy. [`standard`] lists ours by their users' names; a program adds its own
+//! with [`Registry::with`].
 //!
 //! # Ask a policy what it would do
 //!
-//! A policy is made by name, with the settings of a run, and decides about two samples. Here `static` gets a map for a
-//! machine of two CPUs (`X`: this application, `.`: free) and finds a thread of it on the wrong one:
+//! A policy is made by name with the settings of a run, and decides on two samples. Here `static` gets a map for a
+//! machine of two CPUs (`X`: this application, `.`: free) and finds one of its threads on the wrong one:
 //!
 //! ```
 //! use cotenant_model::host::decide_once;
@@ -106,7 +106,7 @@ pub fn standard() -> Registry {
         Entry::composed("auto", [Shapes::SECTION, Sam::SECTION], |settings| {
             Ok(Shapes::with_sam(settings.of::<Shapes>()?, settings.of::<Sam>()?))
         }),
-        // It has to be told which program has which priority, as `cotenant qos` and its recordings do.
+        // It needs each program's priority, as `cotenant qos` and its recordings have.
         Entry::new("qos", Qos).unlisted(),
     ])
 }

@@ -1,4 +1,4 @@
-//! What the policies share that fix a mapping: free CPUs, the mapping, what became of it, and when to ask again.
+//! Shared by policies with a fixed mapping: free CPUs, the mapping, its outcome, and repeated requests.
 
 use cotenant_model::policy::Ctx;
 use cotenant_model::{
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The first wait after a refusal, in intervals; it doubles with each further one, up to [`LONGEST_WAIT`].
+/// The first wait after a refusal, in intervals; it doubles each time, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: u32 = 10;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// A mapping and its fate. A placement is asked for until it is applied, and believed only then.
+/// A mapping and its outcome. A placement is requested until it is applied, and counts only then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Tasks that the mapping was made for, in ascending order; those without a place in it too.
+    /// Tasks of the mapping, in ascending order, including those without a place.
     members: Vec<TaskId>,
-    /// Contexts that each task should have.
+    /// Target contexts of each task.
     wanted: BTreeMap<TaskId, CpuSet>,
-    /// Contexts that each task was really given.
+    /// Applied contexts of each task.
     placed: BTreeMap<TaskId, CpuSet>,
-    /// Tasks whose placement was refused.
+    /// Tasks with refused placements.
     refused: BTreeMap<TaskId, Retry>,
-    /// What each task was allowed in the last round. Where that changes, somebody else has set its mask or changed
-    /// its cpuset, and a placement from before does not hold any more.
+    /// Allowed CPUs of each task in the last round. A change means a new mask or cpuset from outside, which invalidates
+    /// the placement.
     #[serde(default)]
     allowed: BTreeMap<TaskId, CpuSet>,
     /// The mapping was made for other [`Self::allowed`].
     #[serde(default)]
     outdated: bool,
-    /// All have what they should have: nothing is to be asked for.
+    /// All targets are applied: no requests remain.
     settled: bool,
 }
 
-/// When to ask again.
+/// Time of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Retry {
     at: Time,
@@ -42,7 +42,7 @@ struct Retry {
 }
 
 impl Plan {
-    /// Takes note of what became of the last proposals, and forgets tasks that are no more.
+    /// Records the outcomes of the last proposals, and drops ended tasks.
     pub(super) fn learn(&mut self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], now: Time) {
         for ActionOutcome { action, outcome } in outcomes {
             let Some(task) = action.task().filter(|_| action.effect() == Effect::Placement) else { continue };
@@ -63,7 +63,7 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                // Which tasks wait is not of the mapping.
+                // Waiting tasks are not part of the mapping.
                 (Outcome::Applied | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
@@ -81,7 +81,7 @@ impl Plan {
             self.allowed = view.tasks.iter().map(|t| (t.info.id, t.info.allowed.clone())).collect();
         }
         if self.settled && self.members.iter().eq(view.tasks.iter().map(|t| &t.info.id)) {
-            return; // nobody came or went since the mapping was made
+            return; // the set of tasks is unchanged since the mapping
         }
         let here = |id: &TaskId| view.task(*id).is_some();
         self.wanted.retain(|id, _| here(id));
@@ -89,8 +89,7 @@ impl Plan {
         self.refused.retain(|id, _| here(id));
     }
 
-    /// Whether the mapping was made for exactly these tasks and what they are allowed, and each may still run where
-    /// it should.
+    /// Whether the mapping was made for exactly these tasks and allowed CPUs, and each may still run in its place.
     pub(super) fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
         let mut members = self.members.iter();
         let mut wanted = self.wanted.iter().peekable();
@@ -105,30 +104,30 @@ impl Plan {
         }
     }
 
-    /// Contexts that each task should have.
+    /// Target contexts of each task.
     pub(super) fn wanted(&self) -> &BTreeMap<TaskId, CpuSet> {
         &self.wanted
     }
 
-    /// Whether any task was given a place.
+    /// Whether any task has a place.
     pub(super) fn has_placed(&self) -> bool {
         !self.placed.is_empty()
     }
 
-    /// Whether all have what they should have.
+    /// Whether all targets are applied.
     pub(super) fn stands(&self) -> bool {
         self.settled || self.placed == self.wanted
     }
 
-    /// Replaces the mapping. `members` are all tasks that were considered, in ascending order.
+    /// Replaces the mapping. `members` are all considered tasks, in ascending order.
     pub(super) fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
         self.members = members;
         self.wanted = wanted;
         (self.settled, self.outdated) = (false, false);
     }
 
-    /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each
-    /// reason comes from `why`.
+    /// Remaining actions: places not yet applied, and releases of tasks that have none any more. `why` gives each
+    /// reason.
     pub(super) fn proposals(&self, now: Time, why: impl Fn(TaskId) -> Reason) -> Vec<Proposal> {
         if self.settled {
             return Vec::new();
@@ -148,11 +147,11 @@ impl Plan {
     }
 }
 
-/// Contexts that some of the tasks may use and that nobody else keeps busy; with those that somebody does, where
-/// there would be too few.
+/// Contexts allowed for some of the tasks and free of foreign work; busy ones are included if the free ones are too
+/// few.
 pub(super) fn free_for(ctx: &Ctx<'_>, view: &View, tasks: &[&TaskView], before: &BTreeMap<TaskId, CpuSet>) -> CpuSet {
     let allowed = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(ctx.topology.usable());
-    // What a task does that has no rates yet looks like foreign work.
+    // A task without rates looks like foreign work.
     let unexplained: CpuSet = view.tasks.iter().filter(|t| t.cpu_share().is_none()).filter_map(|t| t.cpu).collect();
     let ours = before.values().fold(unexplained, |all, set| all.or(set));
     let foreign =
@@ -203,6 +202,7 @@ mod tests {
         assert_eq!(plan.proposals(at(9_000), REASON), [], "gone");
     }
 
+    /// Holds undo/allowed-cpus.
     #[test]
     fn asks_again_where_others_changed_what_is_allowed() {
         let t = machine(1, 1, 4, 1);

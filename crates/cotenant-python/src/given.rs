@@ -1,11 +1,11 @@
-//! What callers give.
+//! Conversions of callers' arguments.
 
 use cotenant_model::policy::Settings;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fmt::Display;
 
-/// An error whose cause is what the caller gave.
+/// An error caused by the caller's arguments.
 pub(crate) fn wrong(why: &impl Display) -> PyErr {
     PyValueError::new_err(why.to_string())
 }

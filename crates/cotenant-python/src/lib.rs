@@ -1,5 +1,5 @@
-//! What `python/` is made of: recordings, replay and simulations as tables. The functions here are thin and speak in
-//! plain values; the Python package gives them their interface.
+//! Native part of `python/`: recordings, replay and simulations as tables. These thin functions use plain values; the
+//! Python package provides the interface.
 
 mod given;
 mod recording;

@@ -1,4 +1,4 @@
-//! Recordings as tables. A file is read anew for each of them, so that memory holds one table at most.
+//! Recordings as tables. A file is read again for each of them, so that memory holds at most one table.
 
 use crate::given::{settings_from, wrong};
 use crate::table::{Cell, Table};
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// A recording by its file and what stands at its beginning.
+/// A recording by its file and header.
 #[pyclass(frozen)]
 pub struct Recording {
     path: PathBuf,
@@ -33,12 +33,12 @@ impl Recording {
         Ok(Self { path, header })
     }
 
-    /// What was known when it began, as JSON.
+    /// The header with the initial facts, as JSON.
     fn header(&self) -> PyResult<String> {
         serde_json::to_string(&self.header).map_err(|why| wrong(&why))
     }
 
-    /// How it ends, in words, and whether it was cut off.
+    /// Its end, in words, and whether it was cut off.
     fn tail(&self, py: Python<'_>) -> PyResult<(String, bool)> {
         py.detach(|| {
             let mut rounds = open(&self.path)?;
@@ -133,7 +133,7 @@ impl Recording {
         })
     }
 
-    /// A row for each metric of an application each time that it was read anew.
+    /// A row for each new reading of an application's metric.
     fn metrics(&self, py: Python<'_>) -> PyResult<Table> {
         py.detach(|| {
             let mut table = Table::new([
@@ -191,7 +191,7 @@ impl Recording {
         })
     }
 
-    /// A row for each order that the recorded policy gave, with what became of it.
+    /// A row for each order of the recorded policy, with its outcome.
     fn moves(&self, py: Python<'_>) -> PyResult<Table> {
         py.detach(|| {
             let mut table = Table::new(move_columns().into_iter().chain([("outcome", Cell::Text(String::new()))]));
@@ -214,8 +214,8 @@ impl Recording {
 }
 
 impl Recording {
-    /// Calls `row` for each round: its number, its rule, its sample, the rates since the sample before it, whichever
-    /// rule that was for. Rounds that several rules share count once.
+    /// Calls `row` for each round: its number, its rule, its sample, and the rates since the previous sample of any
+    /// rule. Rounds that several rules share count once.
     fn each(&self, mut row: impl FnMut(usize, usize, &Sample, &View)) -> PyResult<()> {
         let mut last = None;
         for (n, round) in open(&self.path)?.enumerate() {

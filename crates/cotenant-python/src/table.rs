@@ -16,7 +16,7 @@ enum Column {
     Texts(Vec<String>),
 }
 
-/// What can stand in a cell.
+/// Content of a cell.
 pub enum Cell {
     Float(Option<f64>),
     Integer(Option<i64>),
@@ -105,7 +105,7 @@ impl Table {
         debug_assert!(cells.next().is_none(), "a row has no more cells than there are columns");
     }
 
-    /// Leaves out the columns of which nothing is known in any row, of those that `may` names.
+    /// Leaves out columns without any known value, among those that `may` names.
     pub fn without_unknown(&mut self, may: impl Fn(&str) -> bool) {
         let known = |column: &Column| !matches!(column, Column::Floats(values) if values.iter().all(|v| v.is_nan()));
         self.0.retain(|(name, column)| !may(name) || known(column));

@@ -1,6 +1,8 @@
-//! What recording costs: 1,000 tasks of which 100 run, one round every 100 ms. Prints one JSON line per case.
+//! Cost of recording: 1,000 tasks of which 100 run, one round every 100 ms. Prints one JSON line per case.
 //!
 //! `cargo bench -p cotenant-model --bench record`
+//!
+//! Holds see/cost-of-records.
 
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;
@@ -37,7 +39,7 @@ const FULL: &[Signal] = &[
     Signal::ContextSwitches,
 ];
 
-/// Reproducible noise: counts that differ from round to round as real ones do, so that compression is not flattered.
+/// Reproducible noise: counts vary from round to round as real ones do, so that compression looks no better than it is.
 struct Noise(u64);
 
 impl Noise {
@@ -81,7 +83,7 @@ fn next(prev: &Sample, signals: &[Signal], running: u32, noise: &mut Noise) -> S
             let mut count = task.counters.get(*signal).unwrap_or_default();
             count.value += 10_u64.pow(3 + i as u32 % 6) + noise.below(1_000_000);
             if i < 11 && signals.len() > 8 {
-                // Three perf groups in turn; the counters of a group share its clock.
+                // Three alternating perf groups; the counters of a group share its clock.
                 count.enabled_ns += clocks[i / 4].0;
                 count.running_ns += clocks[i / 4].1;
             }
@@ -128,8 +130,7 @@ fn main() {
             prev = sample;
         }
         let bytes = writer.finish().expect("memory takes it");
-        // Some rounds end with a block being packed: average over enough rounds to have their share; the median of
-        // these averages.
+        // Some rounds also pack a block: averages over enough rounds to include their share, and the median of these.
         let mut means: Vec<f64> =
             spent.chunks_exact(40).map(|rounds| rounds.iter().sum::<Duration>().as_secs_f64() / 40.0).collect();
         means.sort_by(f64::total_cmp);

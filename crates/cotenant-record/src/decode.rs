@@ -1,4 +1,4 @@
-//! From rows back to rounds.
+//! Decodes rows into rounds.
 
 use super::RecordedRound;
 use super::row::{End, OrderRow, Row, plus, take};
@@ -11,29 +11,29 @@ use std::sync::Arc;
 /// Why a row cannot be used.
 type Bad = String;
 
-/// More tasks than this in one sample are refused: a quarter of what Linux can have, and it bounds a reader's memory.
+/// Limit of tasks in one sample, which bounds a reader's memory: a quarter of what Linux allows.
 const MAX_TASKS: usize = 1 << 20;
 
-/// More layouts than this are refused; each is one combination of signals that some task has.
+/// Limit of layouts; each is one combination of signals that some task has.
 const MAX_LAYOUTS: usize = 1 << 12;
 
-/// More rules than this are refused.
+/// Limit of rules.
 const MAX_RULES: usize = 1 << 12;
 
 /// Rebuilds samples and rounds from rows.
 #[derive(Debug, Default)]
 pub struct Decoder {
     sample: Arc<Sample>,
-    /// Signals by layout number; `None` for those that this version does not know.
+    /// Signals by layout number; `None` for signals unknown to this version.
     layouts: Vec<Vec<Option<Signal>>>,
     /// State of each rule, and the sample of its last decision; `None`: the recording's first one.
     rules: Vec<(State, Option<Arc<Sample>>)>,
     first: Arc<Sample>,
-    /// What used the machine, as far as that is known.
+    /// Known usage of the machine.
     pub usage: Seen,
 }
 
-/// What a row stands for.
+/// Meaning of a row.
 #[derive(Debug)]
 pub enum Meaning {
     /// A sample without a round.
@@ -45,7 +45,7 @@ pub enum Meaning {
 }
 
 impl Decoder {
-    /// Takes a row in, from the front of `rows`. After an error the decoder is not used again.
+    /// Decodes a row from the front of `rows`. After an error the decoder must not be used again.
     pub fn row(&mut self, rows: &mut &[u8]) -> Result<Meaning, Bad> {
         let line = rows.iter().position(|b| *b == b'\n').ok_or("it has no end")?;
         let mut row: Row = serde_json::from_slice(&rows[..line]).map_err(|e| e.to_string())?;
@@ -77,7 +77,7 @@ impl Decoder {
         next.numa_balancing = row.numa_balancing.unwrap_or(next.numa_balancing);
         self.sample = Arc::new(next);
         if row.base {
-            // Nothing of what was before is known to hold.
+            // A base resets all earlier state.
             self.first = self.sample.clone();
             self.rules.iter_mut().for_each(|(_, before)| *before = None);
             return Ok(Meaning::Base);
@@ -149,7 +149,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes in the numbers of one task, as `Encoder::task` wrote them.
+    /// Decodes the numbers of one task, as `Encoder::task` wrote them.
     fn task(&self, sample: &mut Sample, numbers: &mut &[u8]) -> Option<()> {
         let i = find(sample, TaskId(take(numbers)?.try_into().ok()?)).ok()?;
         let task = &mut sample.tasks[i];

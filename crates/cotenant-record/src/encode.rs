@@ -1,4 +1,4 @@
-//! From rounds to rows.
+//! Encodes rounds as rows.
 
 use super::redact::{self, Redactor};
 use super::row::{DecisionRow, End, OrderRow, Pages, finite, minus, put};
@@ -12,7 +12,7 @@ use cotenant_model::{
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// Remembers what was announced, so that rows say it once.
+/// Remembers announcements, so that rows contain them once.
 #[derive(Debug, Default)]
 pub struct Encoder {
     /// Combinations of signals by layout number, one bit per signal.
@@ -20,17 +20,17 @@ pub struct Encoder {
     /// By rule.
     states: Vec<Option<State>>,
     redactor: Option<Redactor>,
-    /// The numbers that follow the current row's line.
+    /// Numbers after the current row's line.
     tasks: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder that replaces names where `redactor` is given.
+    /// An encoder that replaces names with `redactor`.
     pub fn new(redactor: Option<Redactor>) -> Self {
         Self { redactor, ..Self::default() }
     }
 
-    /// A reason, without names where they are not to be told.
+    /// A reason, without names in a redacted recording.
     fn told(&self, reason: &Reason) -> Reason {
         let mut reason = reason.clone();
         if let Some(redactor) = &self.redactor {
@@ -39,7 +39,7 @@ impl Encoder {
         reason
     }
 
-    /// Appends the row of a sample to `out`: against `prev`, or from nothing as a base. [`Self::close`] ends it.
+    /// Appends the row of a sample to `out`: relative to `prev`, or as a base. [`Self::close`] ends it.
     pub fn sample(&mut self, out: &mut Vec<u8>, prev: Option<&Sample>, next: &Sample) {
         let empty = Sample::default();
         let before = prev.unwrap_or(&empty);
@@ -104,9 +104,9 @@ impl Encoder {
         }
     }
 
-    /// A task's numbers: its id, its CPU (−1 where unknown), its layout, the added events of each signal in the
-    /// layout's order, and then, for each run of signals with the same clock, how many they are, the nanoseconds
-    /// added to `enabled`, and how many of these were not added to `running`.
+    /// A task's numbers: its id, CPU (−1: unknown) and layout, then the added events of each signal in the layout's
+    /// order. For each run of signals with the same clock follow their number, the nanoseconds added to `enabled`, and
+    /// how many of these were not added to `running`.
     fn task(&mut self, task: &TaskSample, before: Option<&Counters>) {
         let mask = task.counters.present();
         let layout = self.layouts.iter().position(|known| *known == mask).unwrap_or_else(|| {
@@ -175,7 +175,7 @@ impl Encoder {
         list(out, "orders", &orders.iter().zip(outcomes).map(row).collect::<Vec<_>>());
     }
 
-    /// Appends what used the machine to a sample's row.
+    /// Appends the usage of the machine to a sample's row.
     pub fn usage(&self, out: &mut Vec<u8>, usage: &Seen) {
         match &self.redactor {
             Some(_) => key(out, "usage", &redact::usage(usage)),
@@ -223,7 +223,7 @@ fn names(mask: u32) -> Vec<&'static str> {
     Signal::ALL.iter().filter(|s| mask >> **s as u32 & 1 == 1).map(|s| s.name()).collect()
 }
 
-/// Whether a task's counts are those that a reader assumes without being told.
+/// Whether a task's counts equal those that a reader assumes by default.
 fn same(before: Option<&Counters>, now: &Counters) -> bool {
     match before {
         Some(before) => before == now,

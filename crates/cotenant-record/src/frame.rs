@@ -1,18 +1,18 @@
 //! Blocks: `packed length, raw length, crc32 of both and the payload` as little-endian 32-bit words, then the
 //! LZ4-packed payload.
 //!
-//! The checksum covers the lengths, so that a flipped bit in one is found before it is believed any further.
+//! The checksum covers the lengths, so that a flipped bit in one is found before the length is used.
 
 use std::io::{self, Read, Write};
 
-/// Longest payload of a block, unpacked, bytes. Longer ones are refused by writer and reader, which bounds what a
-/// damaged or hostile file can make a reader allocate.
+/// Longest unpacked payload of a block, bytes. Writer and reader refuse longer ones, which bounds the memory that a
+/// damaged or hostile file can claim.
 pub const MAX_BLOCK: usize = 64 << 20;
 
 /// Bytes before a block's payload.
 const HEAD: usize = 12;
 
-/// Packs `payload` into `packed`, replacing what it held; the result is the whole block. `payload` is at most
+/// Packs `payload` into `packed`, replacing its contents; the result is the whole block. `payload` is at most
 /// [`MAX_BLOCK`] long.
 pub fn pack(payload: &[u8], packed: &mut Vec<u8>) {
     debug_assert!(payload.len() <= MAX_BLOCK);
@@ -33,17 +33,17 @@ pub fn write_all(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// What follows in the file.
+/// The next item in the file.
 pub enum Next {
-    /// A good block of so many bytes in the file; its payload is in the caller's buffer.
+    /// A good block of this many bytes in the file; its payload is in the caller's buffer.
     Block(u64),
-    /// The end of the file, right behind the last block.
+    /// The end of the file, directly after the last block.
     End,
-    /// Something that is no good block, with the reason.
+    /// An invalid block, with the reason.
     Bad(String),
 }
 
-/// Reads the next block; its payload replaces what `payload` held.
+/// Reads the next block; its payload replaces the contents of `payload`.
 pub fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> Next {
     let mut head = [0; HEAD];
     match fill(input, &mut head) {
@@ -57,7 +57,7 @@ pub fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> Next {
     if raw_length > MAX_BLOCK || packed_length > lz4_flex::block::get_maximum_output_size(raw_length) {
         return Next::Bad(format!("a block claims {packed_length} bytes that unpack to {raw_length}"));
     }
-    // `take` grows the buffer only as bytes really arrive.
+    // `take` grows the buffer only as bytes arrive.
     let mut packed = Vec::new();
     match input.take(packed_length as u64).read_to_end(&mut packed) {
         Ok(n) if n == packed_length => {}
@@ -76,7 +76,7 @@ pub fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> Next {
     }
 }
 
-/// Fills `buffer` as far as the input goes; the number of bytes read.
+/// Fills `buffer` as far as input is available; returns the number of bytes read.
 pub fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

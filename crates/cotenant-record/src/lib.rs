@@ -1,9 +1,9 @@
-//! Recordings: everything that a run knew, saw and decided, in one file; and what reads decisions again: [`replay`],
+//! Recordings: one file with all inputs, observations and decisions of a run, and their readers: [`replay`],
 //! [`mod@why`], [`snapshot`].
 //!
 //! A recording is self-contained (topology, profiles, settings, raw samples, decisions, outcomes), append-only and
-//! compressed; each block carries a checksum, so that whatever a crash left behind can be used up to its last good
-//! block. The format is described in `docs/reference/recording.md`.
+//! compressed. Each block carries a checksum, so that a recording after a crash is usable up to its last good block.
+//! `docs/reference/recording.md` describes the format.
 //!
 //! This crate has no file system: [`RecordWriter`] writes to any [`std::io::Write`], [`Recording`] reads from any
 //! [`std::io::Read`].
@@ -37,18 +37,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The first bytes of every recording. The high bit and the line ends show at once where a transfer mangled bytes (as
-/// in PNG).
+/// The first bytes of every recording. The high bit and the line ends reveal a transfer that mangled bytes (as in PNG).
 pub const MAGIC: [u8; 8] = *b"\x89CTN\r\n\x1a\n";
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 
-/// The policies' defaults of now, by number. Raise it where one changes, and let [`Header`] say what held before: 0 is
+/// Number of the policies' current defaults. Raise it when one changes, and add the former default to [`Header`]: 0 is
 /// from before `whole-cores` of `sam` was on and `widest` of `resense` off by default.
 pub const DEFAULTS: u32 = 1;
 
-/// What is known once, when a recording starts.
+/// Facts known at the start of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Version of the program that recorded.
@@ -64,36 +63,36 @@ pub struct Header {
     /// The user's settings, `--pin` among them.
     #[serde(default)]
     pub config: Config,
-    /// Which defaults hold where the settings say nothing: [`DEFAULTS`] of the program that recorded.
+    /// The defaults for missing settings: [`DEFAULTS`] of the recording program.
     #[serde(default)]
     pub defaults: u32,
-    /// Name of the policy; of several rules, of the first one.
+    /// Name of the policy; with several rules, of the first one.
     pub policy: String,
-    /// The rules, where there are several.
+    /// The rules, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RecordedRule>,
-    /// How far the loop went.
+    /// The loop's mode.
     #[serde(default)]
     pub mode: Mode,
     /// Seeds of everything random.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// What the host says about itself.
+    /// Description of the host.
     #[serde(default)]
     pub host: HostDescription,
-    /// The command that was run, where there was one; empty when redacted.
+    /// The command, if one was run; empty when redacted.
     #[serde(default)]
     pub command: Vec<String>,
     /// Wall-clock time of [`cotenant_model::Time`] zero, seconds since 1970, as the caller gives it.
     #[serde(default)]
     pub started_unix_s: Option<u64>,
-    /// Whether names of tasks and applications stand as `task-ID` and `app-ID`, and the command is left out.
+    /// Whether tasks and applications are named `task-ID` and `app-ID`, without the command.
     #[serde(default)]
     pub redacted: bool,
 }
 
 impl Header {
-    /// What the recorded policy knew besides the view.
+    /// The recorded policy's knowledge besides the view.
     pub fn ctx(&self) -> Ctx<'_> {
         self.ctx_with(&self.config)
     }
@@ -103,7 +102,7 @@ impl Header {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config }
     }
 
-    /// Makes settings of what was the default when this was recorded, and is not any more.
+    /// Adds settings for defaults that have changed since the recording.
     fn spell_out(&mut self) {
         if self.defaults >= DEFAULTS {
             return;
@@ -121,53 +120,53 @@ impl Header {
     }
 }
 
-/// A rule of a run that had several.
+/// A rule of a run with several rules.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedRule {
     /// Name of the policy.
     pub policy: String,
-    /// What it decided about.
+    /// The applications that it decides about.
     pub owns: Owns,
     /// Its settings.
     pub config: Config,
 }
 
-/// What a host says about itself. The machine's name is not part of it.
+/// Description of a host, without the machine's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostDescription {
     /// Release of the kernel.
     pub kernel: String,
-    /// The tier of signals and how much of the time each counter ran, as text.
+    /// The tier of signals and the fraction of time that each counter ran, as text.
     pub tier: String,
 }
 
 /// One turn of the loop, as it was recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedRound {
-    /// Which of the rules decided, from 0.
+    /// Index of the deciding rule, from 0.
     pub rule: usize,
-    /// The sample of that rule's decision before.
+    /// The sample of that rule's previous decision.
     pub prev: Arc<Sample>,
-    /// The sample that the decision is about.
+    /// The sample of this decision.
     pub sample: Arc<Sample>,
-    /// The decision; `None` where the run only observed.
+    /// The decision; `None` if the run only observed.
     pub decision: Option<Decision>,
-    /// What was ordered.
+    /// The orders.
     pub orders: Vec<Order>,
-    /// What became of each order.
+    /// The outcome of each order.
     pub outcomes: Vec<Outcome>,
 }
 
 impl RecordedRound {
-    /// The outcomes as the next decision saw them.
+    /// The outcomes that the next decision saw.
     pub fn results(&self) -> Vec<ActionOutcome> {
         let pair = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
         self.orders.iter().zip(&self.outcomes).map(pair).collect()
     }
 }
 
-/// How a recording ends.
+/// End of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Tail {
@@ -181,7 +180,7 @@ pub enum Tail {
         offset: u64,
         /// Good rounds before it.
         rounds: u64,
-        /// What is wrong there.
+        /// The fault there.
         why: String,
     },
 }
@@ -200,19 +199,19 @@ impl fmt::Display for Tail {
     }
 }
 
-/// Why a file cannot be read as a recording at all.
+/// Reasons why a file is not readable as a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// It is something else.
+    /// Another kind of file.
     #[error("this is not a recording of cotenant (wrong first bytes); give a file that `--record` wrote")]
     NotARecording,
-    /// It is from the future.
+    /// A newer version.
     #[error("the recording has format version {found}, this cotenant reads up to {VERSION}; use a newer cotenant")]
     Version {
         /// The version in the file.
         found: u32,
     },
-    /// Its header is damaged, or has parts that this version does not know.
+    /// Its header is damaged, or has parts unknown to this version.
     #[error("the recording's header is not readable: {0}; record again, or use the cotenant version that recorded it")]
     Header(String),
     /// Reading failed.

@@ -1,47 +1,47 @@
-//! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and
+//! An order in the form of screens and JSON (a move, a nap or a limit), shared by `decide`, `replay`, `why` and
 //! reports.
 
 use cotenant_model::{Action, AppId, CpuId, CpuSet, Effect, Evidence, NodeId, Order, Reason, Sample, TaskId};
 use serde::Serialize;
 use std::fmt;
 
-/// A move: which task, from where to where, and why; or what an application as a whole is told.
+/// An order: a task's move with its reason, or an order about a whole application.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Move {
-    /// By what it has its effect.
+    /// The kind of effect.
     #[serde(rename = "means")]
     pub effect: Effect,
-    /// The task; `None` where it is about an application as a whole.
+    /// The task; `None` for an order about a whole application.
     pub task: Option<TaskId>,
-    /// Its kernel thread id, where the sample has it.
+    /// Its kernel thread id, if the sample has it.
     pub tid: Option<u32>,
-    /// Its command name, or the application's; empty where the sample lacks it.
+    /// Its command name, or the application's; empty if missing in the sample.
     pub comm: String,
     /// The application.
     pub app: Option<AppId>,
-    /// Where it ran.
+    /// Its CPU before.
     pub from_cpu: Option<CpuId>,
-    /// The contexts decided; empty where its own mask is given back.
+    /// The decided contexts; empty if its own mask is restored.
     pub to_cpus: Vec<CpuId>,
-    /// The mask set; empty where its own mask is given back.
+    /// The mask set; empty if its own mask is restored.
     pub affinity: Vec<CpuId>,
-    /// Whether it has to wait until it is placed or released.
+    /// Whether it must wait until it is placed or released.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Where its pages go; empty where they stay.
+    /// The target nodes of its pages; empty if they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages_to: Vec<NodeId>,
-    /// Until when the application naps, seconds; `None` for all but naps, and where one is ended.
+    /// End of the application's nap, seconds; `None` for other orders and for ending a nap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
-    /// How long that is, seconds.
+    /// Duration of the nap, seconds.
     #[serde(skip)]
     pub lasts_s: Option<f64>,
-    /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but
-    /// limits, and where one is lifted.
+    /// The application's limit: thousandths of a CPU, or cache ways and memory bandwidth; `None` for other orders and
+    /// for lifting a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permille: Option<u32>,
-    /// Whether the application is to run only where nobody else wants the CPU.
+    /// Whether the application runs only on otherwise idle CPUs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
     /// Why.
@@ -51,9 +51,9 @@ pub struct Move {
 /// A reason in parts and as text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MoveReason {
-    /// The part of the algorithm.
+    /// The stage of the algorithm.
     pub stage: String,
-    /// What was measured, and what it was held against.
+    /// The measurement and its comparison.
     #[serde(flatten)]
     pub evidence: Option<Evidence>,
     /// All of it as one line.
@@ -61,7 +61,7 @@ pub struct MoveReason {
 }
 
 impl MoveReason {
-    /// Applications are called as they are in `sample`, with their number where others are called the same.
+    /// Applications are named as in `sample`, with their number if names repeat.
     fn new(sample: &Sample, reason: &Reason) -> Self {
         let text = reason.told(|id| {
             let name = &sample.apps.iter().find(|app| app.id == id)?.name;
@@ -74,7 +74,7 @@ impl MoveReason {
 }
 
 impl Move {
-    /// What an order about the tasks and applications of `sample` does.
+    /// The effect of an order on the tasks and applications of `sample`.
     pub fn new(sample: &Sample, order: &Order) -> Self {
         let (task, app) = (order.action.task(), order.action.app());
         let seen = task.and_then(|task| sample.task(task));
@@ -113,7 +113,7 @@ impl Move {
         found
     }
 
-    /// Whether it takes back what was ordered with the same effect before.
+    /// Whether it undoes an earlier order with the same effect.
     pub fn withdraws(&self) -> bool {
         match self.effect {
             Effect::Placement => self.to_cpus.is_empty() && !self.paused,
@@ -124,7 +124,7 @@ impl Move {
         }
     }
 
-    /// What it comes to: the contexts decided, or in words.
+    /// Its target: the decided contexts, or words.
     pub fn to(&self) -> String {
         match self.effect {
             Effect::Placement if self.paused => "waits".to_owned(),
@@ -213,6 +213,7 @@ mod tests {
         assert!(Move::new(&sample, &away).to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
     }
 
+    /// Holds record/why.
     #[test]
     fn what_an_application_is_told_has_the_same_form() {
         let topology = machine(2, 1, 2, 1);

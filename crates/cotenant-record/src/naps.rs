@@ -1,9 +1,9 @@
-//! Naps, counted in one way wherever they are told: from the orders of each round and what became of them.
+//! Counts naps from the orders of each round and their outcomes, in one way for all outputs.
 
 use cotenant_model::{Action, AppId, Order, Outcome, Time};
 use std::collections::BTreeMap;
 
-/// The naps of each application up to a moment. Orders that let a nap go on longer are part of it.
+/// The naps of each application up to a moment. Orders that extend a nap belong to it.
 #[derive(Clone, Debug, Default)]
 pub struct Naps(BTreeMap<AppId, Of>);
 
@@ -12,9 +12,9 @@ pub struct Naps(BTreeMap<AppId, Of>);
 struct Of {
     ordered: u64,
     carried_out: u64,
-    /// Seconds of those that were carried out and are over.
+    /// Total seconds of naps carried out and ended.
     seconds: f64,
-    /// When the last one begins and ends, and whether it was carried out.
+    /// Begin and end of the last one, and whether it was carried out.
     last: Option<(Time, Time, bool)>,
 }
 
@@ -24,7 +24,7 @@ impl Naps {
         for (i, order) in orders.iter().enumerate() {
             let Action::Nap { app, until } = order.action else { continue };
             let of = self.0.entry(app).or_default();
-            // Where the recording lacks the outcome, the run was cut off right after the order.
+            // Without an outcome, the run was cut off right after the order.
             let applied = outcomes.get(i) == Some(&Outcome::Applied);
             let goes_on = of.last.filter(|(_, end, _)| *end > at);
             match goes_on {
@@ -46,28 +46,28 @@ impl Naps {
         }
     }
 
-    /// Naps that were ordered for an application, whatever became of the orders.
+    /// Naps ordered for an application, whatever their outcomes.
     pub fn ordered(&self, app: AppId) -> u64 {
         self.0.get(&app).map_or(0, |of| of.ordered)
     }
 
-    /// Of these, those that were carried out.
+    /// Those carried out.
     pub fn carried_out(&self, app: AppId) -> u64 {
         self.0.get(&app).map_or(0, |of| of.carried_out)
     }
 
-    /// How long an application has napped by a moment, seconds.
+    /// Total nap time of an application up to a moment, seconds.
     pub fn seconds(&self, app: AppId, by: Time) -> f64 {
         let of = self.0.get(&app);
         of.map_or(0.0, |of| of.seconds + of.last.map_or(0.0, |(begin, end, on)| seconds((begin, end.min(by), on))))
     }
 
-    /// The last nap of each application that was carried out: when it began, and when it ends.
+    /// The last nap of each application that was carried out, with its begin and end.
     pub fn last(&self) -> impl Iterator<Item = (AppId, Time, Time)> {
         self.0.iter().filter_map(|(app, of)| of.last.filter(|last| last.2).map(|(begin, end, _)| (*app, begin, end)))
     }
 
-    /// The applications for which naps were ordered.
+    /// The applications with ordered naps.
     pub fn apps(&self) -> impl Iterator<Item = AppId> {
         self.0.keys().copied()
     }

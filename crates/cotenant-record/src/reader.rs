@@ -6,17 +6,17 @@ use super::{Header, MAGIC, RecordError, RecordedRound, Tail, VERSION, frame};
 use cotenant_model::usage::Seen;
 use std::io::Read;
 
-/// A recording that is being read: an iterator over its rounds. Memory is bounded by one block and two samples,
-/// whatever the file's length. When the rounds are over, [`Recording::tail`] says how it ended.
+/// A reader of a recording: an iterator over its rounds. Memory is bounded by one block and two samples for any file
+/// length. After the rounds, [`Recording::tail`] gives its end.
 #[derive(Debug)]
 pub struct Recording<R> {
     input: R,
     header: Header,
     decoder: Decoder,
     block: Vec<u8>,
-    /// Where the next row starts in the block.
+    /// Start of the next row in the block.
     cursor: usize,
-    /// Bytes up to the end of the last block that is wholly good.
+    /// Bytes up to the end of the last completely good block.
     offset: u64,
     /// Length of the current block in the file.
     current: u64,
@@ -28,8 +28,8 @@ impl<R: Read> Recording<R> {
     /// Reads the header. Give a buffered reader.
     ///
     /// # Errors
-    /// Where it is no recording, too new, or its header is damaged; anything after the header that is damaged ends
-    /// the rounds and is told by [`Self::tail`].
+    /// If it is no recording, too new, or has a damaged header; damage after the header ends the rounds and is reported
+    /// by [`Self::tail`].
     pub fn read(mut input: R) -> Result<Self, RecordError> {
         let mut start = [0; 12];
         let length = frame::fill(&mut input, &mut start)?;
@@ -61,23 +61,23 @@ impl<R: Read> Recording<R> {
         })
     }
 
-    /// What was known when it started.
+    /// Facts known at its start.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How it ends; `None` until the rounds are over.
+    /// Its end; `None` until the rounds are over.
     pub fn tail(&self) -> Option<&Tail> {
         self.tail.as_ref()
     }
 
-    /// What used the machine before the start and meanwhile, as far as the rounds read so far tell; the end mark tells
-    /// of all the run. Empty where it was recorded by an earlier version.
+    /// Usage of the machine before the start and since, according to the rounds read so far; complete at the end mark.
+    /// Empty in recordings of earlier versions.
     pub fn usage(&self) -> &Seen {
         &self.decoder.usage
     }
 
-    /// Goes to the next block once the current one is used up.
+    /// Moves to the next block when the current one is used up.
     fn fill(&mut self) -> Result<(), Tail> {
         while self.cursor >= self.block.len() {
             self.offset += std::mem::take(&mut self.current);

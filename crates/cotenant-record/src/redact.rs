@@ -1,4 +1,4 @@
-//! Names out of recordings: tasks become `task-ID`, applications `app-ID`.
+//! Removes names from recordings: tasks become `task-ID`, applications `app-ID`.
 
 use super::Header;
 use super::row::finite;
@@ -10,17 +10,17 @@ use cotenant_policies::Shapes;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Replaces names, and remembers which ones so that they can be found in remarks.
+/// Replaces names, and keeps them to find them in remarks.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    /// What each name became.
+    /// The replacement of each name.
     names: BTreeMap<String, String>,
-    /// Names of profiles and of what rules own, which keep matching the applications that they are about.
+    /// Names of profiles and of rules' applications, which keep matching.
     profiles: BTreeMap<String, String>,
 }
 
 impl Redactor {
-    /// The redactor of a recording, with its header made anonymous: no command, no free texts, profiles as `profile-N`.
+    /// The redactor of a recording; the header loses its command and free texts, and profiles become `profile-N`.
     pub fn new(header: &mut Header) -> Self {
         let mut redactor = Self::default();
         let named = |(i, (name, profile)): (usize, (String, AppProfile))| {
@@ -37,7 +37,7 @@ impl Redactor {
             *apps = std::mem::take(apps).into_iter().enumerate().map(named).collect();
         }
         redactor.names.clone_from(&redactor.profiles);
-        // What was best before is of programs that need not run now: their names are known to nobody here.
+        // Remembered best placements may contain names of programs that do not run now.
         for settings in
             header.rules.iter_mut().map(|rule| &mut rule.config.settings).chain([&mut header.config.settings])
         {
@@ -65,7 +65,7 @@ impl Redactor {
         AppSample { name, ..finite(app) }
     }
 
-    /// What a policy remembers, with every known name replaced in its texts.
+    /// A policy's state with every known name in its texts replaced.
     pub fn state(&self, state: &State) -> State {
         let json = serde_json::to_value(state).map(|json| self.value(json));
         json.and_then(serde_json::from_value).unwrap_or_default()
@@ -80,14 +80,14 @@ impl Redactor {
         }
     }
 
-    /// A remark with every known name replaced where it stands as a word of its own.
+    /// A remark with every known name replaced as a whole word.
     pub fn text(&self, text: &str) -> String {
         let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         let mut rest = text;
         let mut out = String::with_capacity(text.len());
         'text: while let Some(first) = rest.chars().next() {
             if !out.chars().next_back().is_some_and(word) {
-                // The longest name first, so that `web` does not tear `web server` apart.
+                // The longest name first, so that `web` does not split `web server`.
                 let fits = |name: &&String| rest.starts_with(name.as_str()) && !rest[name.len()..].starts_with(word);
                 if let Some(name) = self.names.keys().filter(|n| !n.is_empty()).filter(fits).max_by_key(|n| n.len()) {
                     out.push_str(&self.names[name]);
@@ -102,7 +102,7 @@ impl Redactor {
     }
 }
 
-/// What used the machine, with the programs as `program-N` and without their control groups.
+/// Usage of the machine, with programs as `program-N` and without their control groups.
 pub fn usage(seen: &Seen) -> Seen {
     let nameless = |(i, program): (usize, &Program)| Program {
         program: format!("program-{i}"),

@@ -1,14 +1,14 @@
-//! Replay: what a policy would have decided on the placements that a recording holds.
+//! Replay: what a policy would have decided on recorded placements.
 //!
-//! The machine of a recording cannot be changed: every round shows the placements that really came about, whatever
-//! the replayed policy asked for in the round before. So replay answers, round by round, "what would P have decided
-//! *here*?", and makes no claim about speed or about what would have followed.
+//! A recording's machine does not react: every round shows the placements of the recorded run, whatever the replayed
+//! policy ordered. So replay answers, round by round, "what would P have decided *here*?", and predicts neither speed
+//! nor later rounds.
 //!
-//! What P remembers in a round:
-//! * P is the recorded policy: what the recording says that it remembered, [state](Decision::state) and outcomes.
-//!   Each round stands for itself, and with the same settings each decision equals the recorded one.
-//! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and
-//!   outcomes [as the recording bears them out](outcome_in).
+//! P's state in a round:
+//! * If P is the recorded policy: the recorded [state](Decision::state) and outcomes. Each round is independent, and
+//!   with the same settings each decision equals the recorded one.
+//! * If P is another policy, or the run only observed: the state of P's own previous decision, and outcomes [consistent
+//!   with the recording](outcome_in).
 
 use crate::{Header, RecordedRound, RecordedRule};
 use cotenant_model::host::{Decided, decide_once};
@@ -17,16 +17,16 @@ use cotenant_model::policy::{Config, DynPolicy, Registry, State};
 use cotenant_model::{Action, ActionOutcome, Decision, Order, Outcome, Owns, Rule, Sample, View};
 use std::iter::Peekable;
 
-/// What a recording is replayed under: its rules, each with its policy made.
+/// The rules of a replay, each with its policy.
 pub struct Policies(Vec<(RecordedRule, Box<dyn DynPolicy>)>);
 
 impl Policies {
-    /// Those recorded, or `policy` in place of the one recorded, with the settings `config`; a recording of several
+    /// The recorded rules, or `policy` instead of the recorded one with the settings `config`; a recording of several
     /// rules keeps theirs.
     ///
     /// # Errors
-    /// A line that says which policy is unknown, or which setting is wrong; also where one policy is to take the place
-    /// of several, or one cannot work with what the recording holds.
+    /// A line naming the unknown policy or wrong setting; also if one policy is to replace several, or cannot work with
+    /// the recording.
     pub fn new(header: &Header, policy: Option<&str>, config: &Config, registry: &Registry) -> Result<Self, String> {
         let rules = match (&header.rules[..], policy) {
             ([_, _, ..], Some(_)) => {
@@ -47,12 +47,12 @@ impl Policies {
         rules.into_iter().map(make).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The first rule's.
+    /// The policy of the first rule.
     pub fn first(&self) -> &dyn DynPolicy {
         &*self.0[0].1
     }
 
-    /// The rules for [`replay`], with what `header` knows.
+    /// The rules for [`replay`], with the knowledge of `header`.
     pub fn rules<'a>(&'a self, header: &'a Header) -> Vec<Rule<'a>> {
         let rule = |(recorded, policy): &'a (RecordedRule, Box<dyn DynPolicy>)| Rule {
             policy: &**policy,
@@ -63,14 +63,13 @@ impl Policies {
     }
 }
 
-/// How far contexts are widened where a policy is replayed: as recorded, unless it means exactly the CPUs that it
-/// names and the recorded one did not.
+/// The affinity of a replayed policy: as recorded, unless it names exact CPUs and the recorded one did not.
 pub fn pin(header: &Header, policy: &str, config: &Config, registry: &Registry) -> Pin {
     let exact = |name: &str| registry.make(name, config).is_ok_and(|policy| policy.needs().exact);
     if exact(policy) && !exact(&header.policy) { Pin::Cpu } else { config.pin }
 }
 
-/// The names of the policies under which a recording was made, one per rule.
+/// The names of the recorded policies, one per rule.
 pub fn names(header: &Header) -> Vec<&str> {
     match &header.rules[..] {
         [] => vec![&header.policy],
@@ -78,12 +77,11 @@ pub fn names(header: &Header) -> Vec<&str> {
     }
 }
 
-/// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then`
-/// was taken:
-/// * the recorded run gave the same order: what was recorded;
-/// * else the task is no more by then: [`Outcome::Gone`];
-/// * else the task stands by then inside the mask that was ordered: [`Outcome::Applied`], as the policy may rely on it;
-/// * else, or where nothing tells: [`Outcome::NotThisMachine`], it did not happen.
+/// The outcome of an order given to a recording in the round `at`, before the sample of the round `then`:
+/// * the recorded run gave the same order: the recorded outcome;
+/// * otherwise the task has ended: [`Outcome::Gone`];
+/// * otherwise the task runs inside the ordered mask: [`Outcome::Applied`], on which the policy may rely;
+/// * otherwise, or without information: [`Outcome::NotThisMachine`], because it did not happen.
 pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> Outcome {
     if let Some(i) =
         at.orders.iter().position(|recorded| recorded.action == order.action && recorded.affinity == order.affinity)
@@ -98,32 +96,32 @@ pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> O
     }
 }
 
-/// A round with what the replayed policy decides in it.
+/// A round with the replayed policy's decision.
 #[derive(Debug)]
 pub struct Replayed {
     /// The recorded round.
     pub round: RecordedRound,
-    /// Rates in it.
+    /// Its rates.
     pub view: View,
-    /// What the replayed policy decides.
+    /// The replayed policy's decision.
     pub decision: Decision,
     /// That decision, resolved to orders.
     pub orders: Vec<Order>,
 }
 
 impl Replayed {
-    /// Whether the recorded and the replayed decision ask for the same: the same actions, in whatever order. (An
-    /// action without its mask: `--pin` changes how a decision is applied, not the decision.)
+    /// Whether the recorded and the replayed decision contain the same actions, in any order. (Actions without masks:
+    /// `--pin` changes how a decision is applied, not the decision.)
     pub fn agrees(&self) -> bool {
         self.only_recorded().next().is_none() && self.only_replayed().next().is_none()
     }
 
-    /// Places in the recorded round's orders of what only the recorded policy asked for.
+    /// Indexes of the recorded round's orders that only the recorded policy gave.
     pub fn only_recorded(&self) -> impl Iterator<Item = usize> {
         not_in(&self.round.orders, &self.orders)
     }
 
-    /// Places in [`Self::orders`] of what only the replayed policy asks for.
+    /// Indexes of [`Self::orders`] that only the replayed policy gives.
     pub fn only_replayed(&self) -> impl Iterator<Item = usize> {
         not_in(&self.orders, &self.round.orders)
     }
@@ -134,7 +132,7 @@ fn not_in(orders: &[Order], others: &[Order]) -> impl Iterator<Item = usize> {
     orders.iter().enumerate().filter(move |(_, order)| missing(&order.action)).map(|(i, _)| i)
 }
 
-/// What one rule remembers, and how it stands to the recording.
+/// State of one rule, and its relation to the recording.
 struct Memory {
     /// Whether the recording is of the same policy.
     same: bool,
@@ -142,16 +140,16 @@ struct Memory {
     outcomes: Vec<ActionOutcome>,
 }
 
-/// Replays rounds: an iterator with one [`Replayed`] per round. See the module's documentation for what it means.
+/// Replays rounds: an iterator with one [`Replayed`] per round. The module's documentation explains its meaning.
 pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
     rounds: Peekable<I>,
     rules: Vec<Rule<'a>>,
     memory: Vec<Memory>,
 }
 
-/// Replays `rounds`, recorded under the policies named `recorded`, under `rules`, one for each of them, with what
-/// their contexts say: the header's [`ctx`](crate::Header::ctx) for the recorded settings, or another one with
-/// thresholds or settings replaced. Rounds of rules beyond these are passed over.
+/// Replays `rounds`, recorded under the policies `recorded`, under `rules`, one for each of them, with their contexts:
+/// the header's [`ctx`](crate::Header::ctx) for the recorded settings, or one with other thresholds or settings. Rounds
+/// of further rules are skipped.
 pub fn replay<'a, I>(rounds: I, recorded: &[&str], rules: Vec<Rule<'a>>) -> Replay<'a, I::IntoIter>
 where
     I: IntoIterator<Item = RecordedRound>,

@@ -1,9 +1,8 @@
-//! Rows: one round each, with only what changed since the sample before.
+//! Rows: one round each, with only the changes since the previous sample.
 //!
-//! A row is one line of JSON. Where tasks' counts changed, their numbers follow the line: differences as
-//! variable-length integers, in columns that a *layout* names once in JSON. That keeps rows small and cheap (16
-//! counts of 100 tasks as decimal text cost twice the time), while names, not positions in the code, say what each
-//! number is: a reader skips signals and keys that it does not know.
+//! A row is one line of JSON. Changed counts of tasks follow the line: differences as variable-length integers, in
+//! columns that a *layout* names once in JSON. That is compact and fast (decimal text took twice the time for 16 counts
+//! of 100 tasks), and names keep numbers independent of the code: a reader skips unknown signals and keys.
 
 use cotenant_model::policy::State;
 use cotenant_model::usage::Seen;
@@ -11,50 +10,50 @@ use cotenant_model::{Action, AppSample, CpuSet, NodeId, Outcome, Proposal, Reaso
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Resident pages by memory node, where they were read.
+/// Resident pages by memory node, if read.
 pub type Pages = Option<Vec<(NodeId, u64)>>;
 
-/// A row as it stands in the file. Absent keys mean "as before" or "none".
+/// A row in the file. Absent keys mean "as before" or "none".
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Row {
     /// Time of the sample, nanoseconds.
     pub at: Time,
-    /// Whether it starts from nothing, and is a sample without a round.
+    /// Whether it is a base, and a sample without a round.
     pub base: bool,
-    /// New layouts, numbered on from those before.
+    /// New layouts, numbered after the earlier ones.
     pub layouts: Vec<Vec<String>>,
-    /// Tasks that are new or whose description changed.
+    /// New tasks, and those with a changed description.
     pub info: Vec<TaskInfo>,
-    /// Tasks that are no more.
+    /// Ended tasks.
     pub gone: Vec<TaskId>,
-    /// Length of the numbers behind the line, bytes: the tasks whose CPU or counts changed.
+    /// Length of the numbers after the line, bytes: tasks with a changed CPU or changed counts.
     pub tasks: usize,
-    /// Tasks whose pages changed.
+    /// Tasks with changed pages.
     pub pages: Vec<(TaskId, Pages)>,
-    /// Tasks whose accesses by node changed: all of them, cumulative.
+    /// Tasks with changed accesses by node: all nodes, cumulative.
     pub touches: Vec<(TaskId, Pages)>,
-    /// The CPUs of the sample, where they are others than before.
+    /// The CPUs of the sample, if changed.
     pub cpus: Option<CpuSet>,
     /// Added busy nanoseconds of each of them.
     pub busy: Vec<i64>,
-    /// All applications, where anything about them changed.
+    /// All applications, if any changed.
     pub apps: Option<Vec<AppSample>>,
-    /// Whether the kernel moves memory after threads, where that is otherwise than before.
+    /// Whether the kernel moves memory after threads, if changed.
     pub numa_balancing: Option<bool>,
-    /// Which rule decided.
+    /// Index of the deciding rule.
     pub rule: usize,
     /// The decision.
     pub decision: Option<DecisionRow<'static>>,
-    /// What was ordered, and what became of it.
+    /// The orders and their outcomes.
     pub orders: Vec<OrderRow>,
-    /// What used the machine before the start, and meanwhile, as far as that is known by now.
+    /// Usage of the machine before the start and since, as far as known.
     pub usage: Option<Seen>,
     /// The end mark.
     pub end: Option<End>,
 }
 
-/// Why a recording ends.
+/// Reason of a recording's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -69,7 +68,7 @@ pub enum End {
 pub struct DecisionRow<'a> {
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub proposals: Cow<'a, [Proposal]>,
-    /// Absent: as in the row before.
+    /// Absent: as in the previous row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     pub wake_at: Time,
@@ -82,10 +81,10 @@ pub struct DecisionRow<'a> {
 /// An order in a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OrderRow {
-    /// The proposal that it carries out, by its place in the decision.
+    /// Index of the proposal that it carries out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<usize>,
-    /// Where it carries out no proposal: its own action …
+    /// Without a proposal: its own action …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
     /// … and reason.
@@ -95,14 +94,14 @@ pub struct OrderRow {
     pub outcome: Outcome,
 }
 
-/// An application without readings that are no numbers: JSON has no word for them, and they say nothing.
+/// An application without non-finite readings: JSON cannot express them, and they carry no information.
 pub fn finite(app: &AppSample) -> AppSample {
     let mut app = app.clone();
     app.metrics.retain(|(_, reading)| reading.value.is_finite());
     app
 }
 
-/// The difference as a signed number; [`plus`] undoes it, also where a counter went backwards or wrapped.
+/// The difference as a signed number; [`plus`] undoes it, even if a counter went backwards or wrapped.
 pub fn minus(now: u64, old: u64) -> i64 {
     now.wrapping_sub(old).cast_signed()
 }
@@ -123,7 +122,7 @@ pub fn put(out: &mut Vec<u8>, number: i64) {
     out.push(rest as u8);
 }
 
-/// Takes a number from the front; `None` where there is no whole one.
+/// Takes a number from the front; `None` if it is incomplete.
 pub fn take(bytes: &mut &[u8]) -> Option<i64> {
     let mut zigzag = 0_u64;
     for (i, byte) in bytes.iter().take(10).enumerate() {

@@ -1,7 +1,7 @@
 //! The `decide` snapshot: one moment of a machine as JSON, for a decision from files. See
 //! `docs/reference/decide-snapshot.md`.
 //!
-//! A snapshot becomes two samples, so that it takes the same way to a [`View`] as anything that a host saw.
+//! A snapshot becomes two samples, and so becomes a [`View`] like any host's observation.
 
 use crate::moves::Move;
 use cotenant_model::host::{Decided, decide_once};
@@ -38,18 +38,18 @@ pub const TASK_FIELDS: &[&str] = &{
     fields
 };
 
-/// What a decision is made from, besides machine, profiles and settings.
+/// Input of a decision besides machine, profiles and settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The beginning of the interval: the same tasks with nothing counted.
     pub before: Sample,
     /// Its end.
     pub sample: Sample,
-    /// What the policy remembers.
+    /// The policy's state.
     pub state: State,
-    /// What became of its previous decision.
+    /// Outcomes of its previous decision.
     pub outcomes: Vec<ActionOutcome>,
-    /// Thresholds that stand above those of the machine's profile.
+    /// Thresholds that override those of the machine's profile.
     pub thresholds: Option<Thresholds>,
 }
 
@@ -57,8 +57,8 @@ impl Snapshot {
     /// Reads a snapshot of this machine.
     ///
     /// # Errors
-    /// [`Located`] on malformed JSON, unknown or missing keys, counts below 0, CPUs, nodes and packages that
-    /// the machine lacks, and tasks, CPUs or applications that stand twice.
+    /// [`Located`] on malformed JSON, unknown or missing keys, negative counts, CPUs, nodes and packages that the
+    /// machine lacks, and duplicate tasks, CPUs or applications.
     pub fn parse(text: &str, topology: &Topology) -> Result<Self, Located> {
         let mut json = serde_json::Deserializer::from_str(text);
         let parsed = json.deserialize_map(SnapshotVisitor(topology)).and_then(|s| json.end().map(|()| s));
@@ -75,7 +75,7 @@ impl Snapshot {
         View::new(&self.before, &self.sample)
     }
 
-    /// Lets a policy decide.
+    /// Makes a policy decide.
     pub fn decide(&self, ctx: &Ctx<'_>, policy: &dyn DynPolicy) -> Answer {
         let mut machine = ctx.machine.clone();
         machine.thresholds = self.thresholds.or(machine.thresholds);
@@ -101,39 +101,38 @@ impl Snapshot {
     }
 }
 
-/// A decision, as `decide --json` prints it.
+/// A decision as `decide --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// The policy that decided.
+    /// The deciding policy.
     pub policy: &'static str,
-    /// What to do, in this order.
+    /// The moves, in this order.
     pub moves: Vec<Move>,
-    /// The tasks that run in the next quantum, of policies that choose them.
+    /// The tasks of the next quantum, for policies that choose them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Vec<TaskId>>,
     /// Remarks of the policy.
     pub notes: Vec<String>,
-    /// When it was decided, seconds.
+    /// Time of the decision, seconds.
     pub at_s: f64,
-    /// When it wants to decide next, seconds.
+    /// Requested time of the next decision, seconds.
     pub wake_at_s: f64,
-    /// What the policy remembers: for the next snapshot.
+    /// The policy's state: for the next snapshot.
     pub state: State,
-    /// The outcomes of `moves` if all of them are carried out: for the next snapshot, after changing what went
-    /// otherwise.
+    /// Outcomes of `moves` if all are carried out: for the next snapshot, after correcting those that differ.
     pub outcomes: Vec<ActionOutcome>,
 }
 
 /// A count: written as any number, `2.2e8` too.
 fn count<E: Error>(name: &str, value: f64) -> Result<u64, E> {
-    // 2^63 is out of reach of any counter in one interval, and every count below fits.
+    // No counter reaches 2^63 in one interval, and smaller counts fit.
     if (0.0..9.2e18).contains(&value) {
         return Ok(value.round() as u64);
     }
     Err(E::custom(format_args!("{name} is {value}; a count is 0 or more")))
 }
 
-/// Reads a field that may stand once.
+/// Reads a field that may occur once.
 fn once<'de, T: Deserialize<'de>, M: MapAccess<'de>>(
     slot: &mut Option<T>,
     name: &'static str,
@@ -146,7 +145,7 @@ fn once<'de, T: Deserialize<'de>, M: MapAccess<'de>>(
     Ok(())
 }
 
-/// A task as it stands in the file.
+/// A task in the file.
 struct TaskIn {
     app: String,
     origin: Option<u32>,
@@ -368,13 +367,13 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
     }
 }
 
-/// The state of `sam` where all that is known is where tasks were before they were moved reluctantly.
+/// The state of `sam` if only the origins of reluctantly moved tasks are known.
 fn sam_from(origins: &[(TaskId, u32)]) -> State {
     let origins: Vec<_> = origins.iter().map(|(task, unit)| json!({ "task": task, "unit": unit })).collect();
     State::json("sam", json!({ "origins": origins }))
 }
 
-/// Applications in order of first appearance: those of the tasks, then those that only report.
+/// Applications in order of first appearance: first those of tasks, then those that only report.
 fn apps_of<E: Error>(
     tasks: &[TaskIn],
     reports: Vec<AppIn>,

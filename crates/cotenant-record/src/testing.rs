@@ -1,8 +1,7 @@
-//! A machine that follows a script, as a host: enough feedback to record, replay and explain whole runs without
-//! simulating anything.
+//! A scripted machine as a host: enough feedback to record, replay and explain whole runs without a simulation.
 //!
 //! Every task runs alone on its context for the whole tick, at 2.2e8 cycles per 100 ms. Tasks of one app that share
-//! data cause coherence inside the domain while the app is on one package, outside it otherwise; pages lie where the
+//! data cause coherence inside the domain while the app is on one package, otherwise outside it; pages are where the
 //! task started.
 
 use crate::{DEFAULTS, Header, HostDescription, RecordWriter};
@@ -27,7 +26,7 @@ const CYCLES: u64 = 220_000_000;
 /// Length of a tick, nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 
-/// What every task counts.
+/// Counts of every task.
 const SIGNALS: [Signal; 8] = [
     Signal::Cycles,
     Signal::Instructions,
@@ -44,20 +43,20 @@ const SIGNALS: [Signal; 8] = [
 pub struct Role {
     /// Its application; tasks are numbered in the order of the script.
     pub app: u32,
-    /// Where it starts.
+    /// Its first CPU.
     pub cpu: u32,
     /// Coherence events per tick.
     pub sharing: u64,
     /// Last-level misses per tick.
     pub misses: u64,
-    /// The first tick in which it is there.
+    /// Its first tick.
     pub from: u64,
-    /// The first tick in which it is gone.
+    /// The first tick after its end.
     pub until: u64,
 }
 
 impl Role {
-    /// A task that only computes, from beginning to end.
+    /// A task that only computes, for the whole run.
     pub const fn new(app: u32, cpu: u32) -> Self {
         Self { app, cpu, sharing: 0, misses: 1_000, from: 0, until: u64::MAX }
     }
@@ -74,7 +73,7 @@ pub struct Scripted {
     busy: BTreeMap<CpuId, u64>,
     tick: u64,
     ticks: u64,
-    /// Tasks whose moves are not permitted.
+    /// Tasks whose moves are denied.
     pub denied: BTreeSet<TaskId>,
 }
 
@@ -199,8 +198,8 @@ impl Host for Scripted {
     }
 }
 
-/// A policy for tests of what surrounds policies: it gathers tasks with much coherence outside their package on the
-/// first package, and leaves a task that could not be moved alone for one round.
+/// A policy for tests of the code around policies: it gathers tasks with much coherence outside their package on the
+/// first package, and skips a task for one round after a failed move.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather;
 
@@ -273,7 +272,7 @@ pub fn header(policy: &str, mode: Mode) -> Header {
 /// Records a whole run of a host under a policy.
 ///
 /// # Panics
-/// Where the host fails; writing to memory does not.
+/// If the host fails; writing to memory cannot.
 pub fn record(header: &Header, host: &mut dyn Host, policy: &dyn DynPolicy) -> Vec<u8> {
     let mut writer = RecordWriter::new(Vec::new(), header, u64::MAX).expect("the header is in order");
     drive(host, policy, &header.ctx(), header.mode, |round| {

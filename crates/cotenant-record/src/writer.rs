@@ -9,52 +9,52 @@ use cotenant_model::{Round, Time};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Rounds are written out at least this often, by the time of their samples: what a crash can lose.
+/// Longest interval between writes, by sample times: the possible loss in a crash.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// … or as soon as so many bytes wait, unpacked.
+/// … or when this many unpacked bytes are waiting.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Room that is kept for the end mark, bytes: a block of one short row.
+/// Bytes reserved for the end mark: a block of one short row.
 const END_ROOM: u64 = 128;
 
-/// How a recording goes on after a round.
+/// State of a recording after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The round is in the recording, or in the part that is still to be written out.
+    /// The round is recorded, or will be with the next write.
     Recording,
-    /// The size limit is reached just now: the end mark is written, nothing more will be. Reported once.
+    /// The size limit was just reached: the end mark is written, and nothing follows. Reported once.
     LimitReached,
-    /// Nothing is recorded any more, for a reason that was reported.
+    /// Recording has stopped for a reported reason.
     Stopped,
 }
 
-/// Why a recording cannot be written, or not further. What was written until then stays readable.
+/// Reasons why recording fails or stops. Everything written before stays readable.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The destination does not take it: a full disk, a closed pipe.
+    /// The destination fails: a full disk, a closed pipe.
     #[error("writing the recording failed: {0}; free space or record elsewhere")]
     Io(#[from] io::Error),
-    /// The limit leaves no room.
+    /// The limit is too small.
     #[error("a limit of {limit} bytes has no room for the recording's header of {header}; raise --record-limit")]
     Limit {
         /// The limit.
         limit: u64,
-        /// What the start of the recording needs.
+        /// Bytes needed for the start of the recording.
         header: u64,
     },
-    /// A number that the file cannot hold.
+    /// A number that the file format cannot represent.
     #[error(
         "the header cannot be written so that it reads back the same ({0}); give finite numbers in the profile and settings"
     )]
     Header(String),
-    /// One round is larger than a block may be.
+    /// One round exceeds the size of a block.
     #[error("one round takes {0} bytes, more than the {MAX_BLOCK} of a block; record fewer tasks")]
     TooLarge(usize),
 }
 
-/// Writes a recording. After the first error, or at the size limit, it takes further rounds and drops them, so that a
-/// run need not care.
+/// Writes a recording. After the first error, or at the size limit, it accepts and drops further rounds, so that a run
+/// need not check.
 #[derive(Debug)]
 pub struct RecordWriter<W> {
     out: W,
@@ -62,23 +62,23 @@ pub struct RecordWriter<W> {
     written: u64,
     rounds: u64,
     encoder: Encoder,
-    /// Rows that are not written out yet, and the time of the first of them.
+    /// Rows not yet written, and the time of the first one.
     pending: Vec<u8>,
     since: Option<Time>,
-    /// The last sample's time and number of tasks, by which the next round's `last` is known to be that sample.
+    /// The last sample's time and number of tasks, to verify that the next round's `last` is that sample.
     last: Option<(Time, usize)>,
-    /// What used the machine, where no row tells it yet.
+    /// Usage of the machine not yet in a row.
     usage: Option<Seen>,
     packed: Vec<u8>,
     stopped: bool,
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// Starts a recording of at most `limit` bytes; the header is written at once. Where the header says `redacted`,
-    /// names are replaced.
+    /// Starts a recording of at most `limit` bytes; the header is written at once. If the header says `redacted`, names
+    /// are replaced.
     ///
     /// # Errors
-    /// Where the header does not fit, does not read back, or cannot be written.
+    /// If the header does not fit, does not read back, or cannot be written.
     pub fn new(mut out: W, header: &Header, limit: u64) -> Result<Self, WriteError> {
         let mut header = header.clone();
         header.machine = header.machine.figures();
@@ -117,16 +117,16 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// Takes in what used the machine, as far as it is known now: the next row tells it.
+    /// Takes the current usage of the machine; the next row contains it.
     pub fn used(&mut self, usage: &Seen) {
         self.usage = Some(usage.clone());
     }
 
-    /// Records a round as [`cotenant_model::host::drive`] shows it: `last` is the sample of the round before. Where
-    /// it is not (by its time and number of tasks), it is recorded as a new base.
+    /// Records a round as [`cotenant_model::host::drive`] shows it: `last` is the previous round's sample. If it is not
+    /// (by its time and number of tasks), the round is recorded as a new base.
     ///
     /// # Errors
-    /// Once, where writing fails; later rounds are dropped.
+    /// Once, if writing fails; later rounds are dropped.
     pub fn round(&mut self, round: &Round<'_>) -> Result<Status, WriteError> {
         if self.stopped {
             return Ok(Status::Stopped);
@@ -159,7 +159,7 @@ impl<W: Write> RecordWriter<W> {
         let now = round.sample.at;
         self.last = Some((now, round.sample.tasks.len()));
         let since = *self.since.get_or_insert(now);
-        // A round that is followed by a long wait is written out before it, not after.
+        // A round before a long wait is written before the wait.
         let next = round.decision.map_or(now, |decision| decision.wake_at.max(now));
         if next - since >= FLUSH_EVERY || self.pending.len() >= FLUSH_BYTES {
             return self.flush();
@@ -167,10 +167,10 @@ impl<W: Write> RecordWriter<W> {
         Ok(Status::Recording)
     }
 
-    /// Writes out what waits.
+    /// Writes the waiting rows.
     ///
     /// # Errors
-    /// Once, where writing fails.
+    /// Once, if writing fails.
     pub fn flush(&mut self) -> Result<Status, WriteError> {
         if self.stopped {
             return Ok(Status::Stopped);
@@ -193,10 +193,10 @@ impl<W: Write> RecordWriter<W> {
         Ok(Status::Recording)
     }
 
-    /// Ends the recording and gives the destination back.
+    /// Ends the recording and returns the destination.
     ///
     /// # Errors
-    /// Where writing fails now; not for what was reported before.
+    /// If writing fails now; earlier failures were reported.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
         if !self.stopped {
@@ -210,7 +210,7 @@ impl<W: Write> RecordWriter<W> {
         self.written
     }
 
-    /// Rounds taken so far.
+    /// Rounds recorded so far.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
@@ -219,7 +219,7 @@ impl<W: Write> RecordWriter<W> {
         let at = self.last.map_or(Time::default(), |(at, _)| at);
         frame::pack(&self.encoder.end(at, end, self.usage.as_ref()), &mut self.packed);
         if self.written + self.packed.len() as u64 > self.limit {
-            frame::pack(&self.encoder.end(at, end, None), &mut self.packed); // there is always room for this
+            frame::pack(&self.encoder.end(at, end, None), &mut self.packed); // space for this was reserved
         }
         self.put()?;
         self.stopped = true;

@@ -1,7 +1,9 @@
-//! What a report costs: CPU time of the reporting threads, alone and with 64 threads at once. One JSON object per line.
+//! Cost of a report: CPU time of the reporting threads, alone and with 64 threads at once. One JSON object per line.
 //!
-//! CPU time, not wall-clock time: 64 threads on fewer CPUs wait for one another, but a report must not become dearer
-//! by it.
+//! CPU time, not wall-clock time: 64 threads on fewer CPUs wait for one another, but the cost of a report must not
+//! grow.
+//!
+//! Holds see/cost-of-records.
 
 use cotenant_testing::bench::Report;
 use serde_json::json;

@@ -1,11 +1,11 @@
-//! The C interface; `include/cotenant.h` says what each function does.
+//! The C interface; `include/cotenant.h` documents each function.
 
 use crate::engine::Marker;
 use crate::layout::{MAJOR, MINOR};
 use std::sync::atomic::AtomicU64;
 
-/// The C libraries ask for memory as they are loaded (`scripts/install-lib`): the program may have a seccomp filter
-/// later.
+/// The C libraries request memory as they are loaded (`scripts/install-lib`), because the program may install a seccomp
+/// filter later.
 #[cfg(c_library)]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -47,10 +47,10 @@ extern "C" fn cotenant_mark() {
 }
 
 /// # Safety
-/// `marker` is null, or points to a marker that the calling thread alone uses.
+/// `marker` is null, or points to a marker used by the calling thread only.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cotenant_marker_1(marker: *const Marker) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if let Some(marker) = unsafe { marker.as_ref() } {
         crate::engine::called(marker);
     }
@@ -61,13 +61,13 @@ extern "C" fn cotenant_layout_version() -> u32 {
     MAJOR << 16 | MINOR
 }
 
-/// The counter of this process' calls of MPI, for `libcotenant-mpi` alone. It stays valid for ever.
+/// The counter of this process's MPI calls, for `libcotenant-mpi` only. It stays valid forever.
 #[unsafe(no_mangle)]
 extern "C" fn cotenant_mpi_1() -> *const AtomicU64 {
     &raw const crate::thread::of_mpi().units
 }
 
-/// Asks for its memory, for a program that may call MPI later.
+/// Requests memory for a program that may call MPI later.
 #[unsafe(no_mangle)]
 extern "C" fn cotenant_mpi_0() {
     crate::thread::keeping_errno(|| _ = crate::region::MPI.prepare());

@@ -1,8 +1,8 @@
-//! Whether the system may be asked for memory. A seccomp filter can end a program for a call that it does not know, and
-//! what is only there to be watched must never be why a program ends.
+//! Whether the system may be asked for memory. A seccomp filter can kill a process for an unexpected system call, and
+//! observation must never be the cause.
 //!
 //! The C libraries ask when they are loaded, before a program can have a filter of its own ([`crate::abi`]). Later, and
-//! in forked children, a process of its own tries all calls first.
+//! in forked children, a separate process tries all calls first.
 
 use crate::layout::BYTES;
 use crate::memory::{File, close, describe, map, read_start};
@@ -10,25 +10,25 @@ use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Somebody was ended for asking, or could not be made.
+/// A trial process was killed for asking, or could not be created.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether nothing is asked any more in this process, since a filter would end it.
+/// Whether a filter would kill this process for asking, so that it asks no more.
 pub fn is_refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether memory may be asked for now. Async-signal-safe.
+/// Whether memory may be requested now. Async-signal-safe.
 pub fn may() -> bool {
     !is_refused() && (is_unfiltered() || survives())
 }
 
-/// The same in a child that was just forked: a filter that let it be forked lets it fork. Async-signal-safe.
+/// The same in a freshly forked child: the filter allowed one fork, so it allows another. Async-signal-safe.
 pub fn may_in_child() -> bool {
     !is_refused() && survives()
 }
 
-/// Whether no filter stands for this thread, as `/proc` says.
+/// Whether this thread has no filter, according to `/proc`.
 fn is_unfiltered() -> bool {
     let mut buffer = [0; 4096];
     let key = b"\nSeccomp:";
@@ -37,17 +37,17 @@ fn is_unfiltered() -> bool {
     value.and_then(|value| value.iter().find(|byte| !byte.is_ascii_whitespace())) == Some(&b'0')
 }
 
-/// Whether a process that does all that may be needed lives through it.
+/// Whether a trial process survives all calls that may be needed.
 fn survives() -> bool {
-    // A process with memory of its own, waited for here, of whose end nobody hears: the raw call, for `fork` would call
-    // handlers, ours among them. One that shared our memory could take us along where it leaves a core.
-    // SAFETY: the child goes on with a copy of this stack, makes nothing but system calls, and ends by one.
+    // A process with its own memory, reaped here without notice to others: the raw call, because `fork` would run
+    // handlers, ours among them. A child that shared our memory could end this process with its core dump. SAFETY: the
+    // child continues on a copy of this stack, only makes system calls, and ends by one.
     unsafe {
         let none: c_long = 0;
         let pid = libc::syscall(libc::SYS_clone, c_long::from(libc::CLONE_VFORK), none, none, none, none);
         if pid == 0 {
-            // It ends without the program's handler, which could go on with the program in here, and leaves no core: 1
-            // is too little for a file, and none for a pipe (core(5)).
+            // It ends without the program's signal handler, which could continue the program here, and without a core
+            // dump: 1 is too small for a file, and disables a pipe (core(5)).
             libc::signal(libc::SIGSYS, libc::SIG_DFL);
             libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 1, rlim_max: 1 });
             try_all();
@@ -69,11 +69,11 @@ fn survives() -> bool {
     }
 }
 
-/// All that is ever asked of the system here, for a process that ends then.
+/// All system calls that this library may make; the calling process then ends.
 fn try_all() {
     let file = File::create(c"cotenant-trial");
     if let Some(made) = map(file.as_ref(), ptr::null_mut()) {
-        // SAFETY: it is a mapping of this size, zeroed and then only changed through atomics; nobody else knows it.
+        // SAFETY: it is a mapping of this size, zeroed and then only changed through atomics, without other references.
         unsafe {
             describe(&*made);
             map(None, made);
@@ -81,7 +81,7 @@ fn try_all() {
         }
     }
     close(file.as_ref());
-    // A nap that is over.
+    // A nap whose end has passed.
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let none = ptr::null_mut::<libc::timespec>();
     let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);

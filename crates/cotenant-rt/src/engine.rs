@@ -1,8 +1,8 @@
-//! The nap engine: what marks call.
+//! The nap engine, called by marks.
 //!
-//! Cotenant decides and writes one absolute time into the program's memory (Tang, chapter 6, has the controller here,
-//! in each program); the engine only obeys: while the order is fresh, and short enough. A monitor that has died
-//! leaves a stale order, and nobody napping.
+//! Cotenant decides, and writes one absolute time into the program's memory (in Tang, chapter 6, each program has the
+//! controller). The engine only obeys while the order is fresh and short enough, so that a dead monitor stops no
+//! program.
 
 use crate::layout::{FRESH_NS, LONGEST_NAP_NS, Naps, Orders};
 use crate::{region, thread};
@@ -10,35 +10,34 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What the compiler pass keeps for each thread of a program: `struct cotenant_marker` of the header. All zero at
-/// first. Cells, for marks may count while the engine works: in a signal handler, or in an allocator that is marked
-/// itself.
+/// State that the compiler pass keeps for each thread: `struct cotenant_marker` of the header. Initially zero. Cells,
+/// because marks may count while the engine works: in a signal handler, or in a marked allocator.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Marker {
     /// Estimated instructions until the next call.
     countdown: Cell<i64>,
-    /// What it began from; 0 = never called yet.
+    /// Its start value; 0: never called yet.
     reload: Cell<i64>,
-    /// When that was, `CLOCK_MONOTONIC`.
+    /// The time of that, `CLOCK_MONOTONIC`.
     called_ns: Cell<u64>,
     room: [u64; 5],
 }
 
 const _: () = assert!(size_of::<Marker>() == 64);
 
-/// Time between two calls that is aimed at: half of the 2 ms that an order may go unnoticed, for the estimate is off
-/// now and then.
+/// Target time between two calls: half of the 2 ms within which an order must be noticed, because the estimate is
+/// sometimes off.
 const AIM_NS: u64 = 1_000_000;
 
-/// What a thread begins with, and the least: some 5 µs, so that calls cannot become what the program does.
+/// The initial and least value: some 5 µs, so that calls cannot dominate the program.
 const LEAST: i64 = 1 << 14;
 
-/// A marker's countdown has ended: looks for orders, and sets it anew.
+/// Called when a marker's countdown ends: looks for orders, and restarts the countdown.
 pub fn called(marker: &Marker) {
     thread::keeping_errno(|| {
         let counted = marker.reload.get().saturating_sub(marker.countdown.get());
-        marker.countdown.set(i64::MAX); // nobody calls meanwhile
+        marker.countdown.set(i64::MAX); // no further calls meanwhile
         let (now, woke) = look();
         let reload = tuned(marker.reload.get(), counted, now.saturating_sub(marker.called_ns.get()));
         marker.reload.set(reload);
@@ -47,8 +46,8 @@ pub fn called(marker: &Marker) {
     });
 }
 
-/// The countdown that takes [`AIM_NS`] if `counted` took `took_ns`; at most 8 times the last one, for the speed may
-/// have been a moment's.
+/// The countdown that takes [`AIM_NS`] if `counted` took `took_ns`; at most 8 times the last one, because that speed
+/// may have been brief.
 fn tuned(last: i64, counted: i64, took_ns: u64) -> i64 {
     if last == 0 {
         return LEAST;
@@ -57,7 +56,7 @@ fn tuned(last: i64, counted: i64, took_ns: u64) -> i64 {
     next.clamp(LEAST.into(), last.saturating_mul(8).max(LEAST).into()) as i64
 }
 
-/// Looks for an order, and naps if there is one to be obeyed. When it looked, and when it was done.
+/// Looks for an order and naps if it is valid. Returns the time of the look, and the time afterwards.
 pub fn look() -> (u64, u64) {
     let now = now_ns();
     let Some(region) = region::PROGRAM.get_or_make() else { return (now, now) };
@@ -67,16 +66,16 @@ pub fn look() -> (u64, u64) {
     (now, nap(naps, now, until))
 }
 
-/// Until when to nap.
+/// The end of the nap to take.
 fn ordered(orders: &Orders, now: u64) -> Option<u64> {
     let until = orders.nap_until_ns.load(Relaxed);
     let nap = until.checked_sub(now).filter(|nap| *nap > 0)?;
-    // A heartbeat from the future is none: another clock (a time namespace), or nonsense.
+    // A heartbeat from the future is invalid: another clock (a time namespace), or nonsense.
     let age = now.checked_sub(orders.heartbeat_ns.load(Relaxed))?;
     (age <= FRESH_NS && nap <= orders.cap_ns.load(Relaxed).min(LONGEST_NAP_NS)).then_some(until)
 }
 
-/// Sleeps, and writes down that it did; when it ended.
+/// Sleeps and records it; returns the end time.
 fn nap(naps: &Naps, begin: u64, until: u64) -> u64 {
     naps.begin_ns.fetch_max(begin, Relaxed);
     naps.napping.fetch_add(1, Relaxed);
@@ -85,8 +84,8 @@ fn nap(naps: &Naps, begin: u64, until: u64) -> u64 {
         tv_sec: (until / 1_000_000_000) as libc::time_t,
         tv_nsec: (until % 1_000_000_000) as libc::c_long,
     };
-    // The system call itself: the function of libc is a place where threads are cancelled, and a loop is none. A
-    // signal's handler runs, and the nap goes on: its end is absolute.
+    // The raw system call, because libc's function is a cancellation point and a loop is none. A signal's handler runs,
+    // and the nap continues to its absolute end.
     let none = ptr::null_mut::<libc::timespec>();
     // SAFETY: the timespec is readable; nothing is written.
     while unsafe {
@@ -127,6 +126,8 @@ mod tests {
         orders
     }
 
+    /// Promise qos/marked: A program with marks pauses itself by fresh, short orders and runs on without Cotenant;
+    /// others are paused from outside, and disobedience is named.
     #[test]
     fn orders_are_obeyed_while_they_are_fresh_and_short() {
         let (now, ms) = (5_000_000_000, 1_000_000);
@@ -142,19 +143,21 @@ mod tests {
         assert_eq!(at(0, 0, 0), None, "none was ever given");
     }
 
+    /// Promise see/cost-of-records: With 100 running threads, recording takes below 0.1 % of a core, and a report of
+    /// progress below 20 ns.
     #[test]
     fn the_countdown_finds_its_period() {
-        // 4 instructions per ns: 1 ms are 4,000,000. It begins with 16,384, and grows by 8 at most.
+        // 4 instructions per ns: 1 ms are 4,000,000. It begins with 16,384, and grows by a factor of at most 8.
         let mut seen = vec![tuned(0, 1, 0)];
         for _ in 0..5 {
             let last = seen[seen.len() - 1];
             seen.push(tuned(last, last, last as u64 / 4));
         }
         assert_eq!(seen, [1 << 14, 1 << 17, 1 << 20, 4_000_000, 4_000_000, 4_000_000]);
-        // The same instructions take 100 times as long, once; and so long that a call would come with every mark.
+        // Once, the same instructions take 100 times as long; and then so long that every mark would call.
         assert_eq!(tuned(4_000_000, 4_000_000, 100_000_000), 40_000);
         assert_eq!(tuned(4_000_000, 4_000_000, u64::MAX), LEAST);
-        // A clock that stands still, a countdown that is anything: no division by zero, no overflow.
+        // A stopped clock, arbitrary countdowns: no division by zero, no overflow.
         for counted in [i64::MIN, 0, i64::MAX] {
             assert!(tuned(i64::MAX, counted, 0) >= LEAST);
         }

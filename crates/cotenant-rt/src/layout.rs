@@ -1,4 +1,4 @@
-//! What the shared memory looks like: the one definition for programs that write it and for Cotenant, which reads it.
+//! Layout of the shared memory: the one definition for the programs that write it and for Cotenant as its reader.
 //!
 //! ```text
 //!     0  Header   magic, version, sizes, owner; orders at 128, naps at 256   4,096 bytes
@@ -6,15 +6,13 @@
 //!  8192  slots    units, sum of latencies, histogram of latencies      2,688 bytes × SLOTS
 //! ```
 //!
-//! Cotenant writes the orders, and nothing else; the program writes all the rest. Version 1.0 had no orders and no
-//! naps.
+//! Cotenant writes only the orders; the program writes all the rest. Version 1.0 had no orders and no naps.
 //!
-//! The memory is an anonymous file (`memfd_create`) named [`NAME`], sealed so that it can neither shrink nor grow, of
-//! mode 0600. It is sparse: pages that no thread has used take no room. All numbers are in the machine's own byte
-//! order.
+//! The memory is an anonymous file (`memfd_create`) named [`NAME`], mode 0600, sealed so that its size is fixed. It is
+//! sparse: unused pages take no memory. All numbers are in the machine's byte order.
 //!
 //! **Versions.** The major version changes when a reader of the old layout would misread the new one; readers refuse
-//! other major versions. The minor version grows when reserved room gets a meaning. Reserved room is zero.
+//! other major versions. The minor version grows when reserved space gets a meaning. Reserved space is zero.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -22,13 +20,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Name of the anonymous file; `/proc/PID/fd/N` shows it as `/memfd:cotenant-progress (deleted)`.
 pub const NAME: &std::ffi::CStr = c"cotenant-progress";
 
-/// Name of the file in which OpenMP's tool counts, as units: iterations, tasks, parallel regions.
+/// Name of the file in which OpenMP's tool counts units: iterations, tasks, parallel regions.
 pub const OPENMP: &std::ffi::CStr = c"cotenant-openmp";
 
 /// Name of the file in which calls of MPI are counted, as units of slot 0.
 pub const MPI: &std::ffi::CStr = c"cotenant-mpi";
 
-/// The first eight bytes, written last: a reader that sees them sees the rest of the header.
+/// The first eight bytes, written last: a reader that sees them sees a complete header.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"cotenant");
 
 /// Major version of the layout.
@@ -37,27 +35,27 @@ pub const MAJOR: u32 = 1;
 /// Minor version of the layout.
 pub const MINOR: u32 = 1;
 
-/// The first minor version of which programs obey orders.
+/// The first minor version whose programs obey orders.
 pub const MINOR_WITH_ORDERS: u32 = 1;
 
-/// An order whose heartbeat is older than this, in nanoseconds, is stale: its writer is dead, or too slow to decide
-/// over others.
+/// An order whose heartbeat is older than this, in nanoseconds, is stale: its writer is dead, or too slow to control
+/// others.
 pub const FRESH_NS: u64 = 100_000_000;
 
-/// No nap is longer than this, in nanoseconds, whatever the order says.
+/// Limit of a nap in nanoseconds, whatever the order.
 pub const LONGEST_NAP_NS: u64 = 1_000_000_000;
 
-/// Slots. Slot 0 is shared by all threads that got none of their own.
+/// Slots. Slot 0 is shared by all threads without a slot of their own.
 pub const SLOTS: usize = 1024;
 
 /// Steps of the histogram between a power of two and the next: a bucket is at most 1/8 = 12.5 % wide.
 pub const STEPS: usize = 8;
 
-/// Buckets of the histogram: exact below 8 ns, then 8 per power of two up to 2⁴² ns (73 min); what took longer is in
-/// the last.
+/// Buckets of the histogram: exact below 8 ns, then 8 per power of two up to 2⁴² ns (73 min); the last one also holds
+/// longer latencies.
 pub const BUCKETS: usize = 320;
 
-/// The seals without which nobody should map a file of another program: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`.
+/// The seals required before mapping another program's file: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`.
 pub const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// The first page.
@@ -74,55 +72,55 @@ pub struct Header {
     pub slot_bytes: AtomicU32,
     /// [`BUCKETS`].
     pub buckets: AtomicU32,
-    /// Process id of the owner, as the owner sees it.
+    /// Process id of the owner, in the owner's namespace.
     pub pid: AtomicU32,
-    /// Slots that were ever used: the first so many.
+    /// Number of slots ever used; these come first.
     pub used: AtomicU32,
     /// Start time of the owner in clock ticks since boot, `/proc/PID/stat` field 22: with `pid`, its identity.
     pub start_ticks: AtomicU64,
     reserved: [AtomicU64; 11],
-    /// What Cotenant wants of the program.
+    /// Cotenant's orders to the program.
     pub orders: Orders,
-    /// What the program did about it.
+    /// The program's response to them.
     pub naps: Naps,
     reserved_page: [AtomicU64; 480 - 16],
 }
 
-/// Written by Cotenant alone. Times are those of `CLOCK_MONOTONIC`, nanoseconds. No field depends on another being of
-/// the same order: any mixture of two orders is a nap that was allowed.
+/// Written by Cotenant only. Times are `CLOCK_MONOTONIC`, nanoseconds. Fields need not be of the same order: any
+/// mixture of two orders is an allowed nap.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Orders {
-    /// Nap until then; in the past, or 0: do not.
+    /// Nap until then; in the past, or 0: no nap.
     pub nap_until_ns: AtomicU64,
-    /// When Cotenant last stood by the order, see [`FRESH_NS`].
+    /// Cotenant's last heartbeat for the order, see [`FRESH_NS`].
     pub heartbeat_ns: AtomicU64,
-    /// Longest nap that may be taken on this order; one that ends later than so far from now is not taken at all. At
-    /// most [`LONGEST_NAP_NS`] counts.
+    /// Limit of a nap on this order; one that ends later than this from now is not taken at all. Capped at
+    /// [`LONGEST_NAP_NS`].
     pub cap_ns: AtomicU64,
     reserved: [AtomicU64; 13],
 }
 
-/// Written by the program: sums over its threads since it began.
+/// Written by the program: sums over its threads since its start.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Naps {
-    /// Naps that were begun.
+    /// Naps begun.
     pub count: AtomicU64,
-    /// Time that naps which have ended really took, nanoseconds.
+    /// Total duration of ended naps, nanoseconds.
     pub napped_ns: AtomicU64,
     /// Beginning of the latest nap, `CLOCK_MONOTONIC`.
     pub begin_ns: AtomicU64,
-    /// End of the latest nap that has ended, `CLOCK_MONOTONIC`.
+    /// End of the latest ended nap, `CLOCK_MONOTONIC`.
     pub end_ns: AtomicU64,
-    /// Threads that nap now.
+    /// Threads napping now.
     pub napping: AtomicU64,
-    /// When a thread last looked for orders, `CLOCK_MONOTONIC`; 0 = none ever did: the program has no marks.
+    /// Time of the last look for orders by any thread, `CLOCK_MONOTONIC`; 0: never, the program has no marks.
     pub looked_ns: AtomicU64,
     reserved: [AtomicU64; 10],
 }
 
-/// What one thread counts. Two cache lines apart from the next, since processors fetch them in pairs.
+/// Counts of one thread. Two cache lines apart from the next, because processors fetch lines in pairs.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Slot {
@@ -130,22 +128,22 @@ pub struct Slot {
     pub units: AtomicU64,
     /// Sum of all latencies, nanoseconds; wraps.
     pub latency_sum_ns: AtomicU64,
-    /// Room; zero.
+    /// Reserved; zero.
     pub reserved: [AtomicU64; 14],
-    /// How many latencies fell into each bucket, see [`bucket_of`].
+    /// Number of latencies in each bucket, see [`bucket_of`].
     pub latency: [AtomicU64; BUCKETS],
 }
 
-/// All of it.
+/// The whole region.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Region {
-    /// What it is and whose.
+    /// Identification and owner.
     pub header: Header,
-    /// Whether a thread has each slot: not 0; earlier releases wrote its id. What a slot counted stays when its thread
-    /// ends.
+    /// Whether a slot belongs to a thread: not 0 (earlier releases wrote the thread id). Counts of a slot stay when its
+    /// thread ends.
     pub owners: [AtomicU32; SLOTS],
-    /// The counts. Their sum is the program's.
+    /// The counts, whose sum is the program's.
     pub slots: [Slot; SLOTS],
 }
 

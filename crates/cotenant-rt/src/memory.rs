@@ -1,10 +1,10 @@
-//! What is asked of the system for the shared memory. All of it is async-signal-safe.
+//! System calls for the shared memory. All of it is async-signal-safe.
 
 use crate::layout::{BUCKETS, BYTES, MAJOR, MINOR, Region, SEALS, SLOTS, Slot};
 use std::ffi::{CStr, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
-/// Fills in the header of zeroed memory, but for what begins it.
+/// Fills in the header of zeroed memory, except for the magic number.
 pub fn describe(region: &Region) {
     let header = &region.header;
     header.version.store(MAJOR << 16 | MINOR, Ordering::Relaxed);
@@ -17,7 +17,7 @@ pub fn describe(region: &Region) {
     header.start_ticks.store(start_ticks().unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Maps the file, or private memory; at `place` over what is there, unless that is null.
+/// Maps the file, or private memory; a non-null `place` is replaced.
 pub fn map(file: Option<&File>, place: *mut Region) -> Option<*mut Region> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
     let (flags, fd) = match file {
@@ -25,7 +25,7 @@ pub fn map(file: Option<&File>, place: *mut Region) -> Option<*mut Region> {
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
     };
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, or one in the place of the region's own, which has exactly this size.
+    // SAFETY: a new mapping, or one that replaces the region's own, which has exactly this size.
     let at = unsafe { libc::mmap(place.cast(), BYTES, rights, flags | fixed, fd, 0) };
     (at != libc::MAP_FAILED).then_some(at.cast())
 }
@@ -38,16 +38,16 @@ pub struct File {
 }
 
 impl File {
-    /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped.
-    /// Async-signal-safe.
+    /// A sealed file of the region's size, for its owner only; it disappears with the last process that has it open or
+    /// mapped. Async-signal-safe.
     pub fn create(name: &CStr) -> Option<Self> {
-        const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; before Linux 6.3 it is refused
-        // Beyond the limit of file sizes the kernel would not only refuse, but end the program (SIGXFSZ).
+        const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; unknown before Linux 6.3
+        // Beyond the limit of file sizes the kernel would not only refuse, but kill the program (SIGXFSZ).
         if !may_be_large() {
             return None;
         }
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string; the other calls take plain numbers and a descriptor that is ours.
+        // SAFETY: the name is a C string; the other calls take plain numbers and our descriptor.
         unsafe {
             let mut fd = libc::memfd_create(name.as_ptr(), flags | NOEXEC_SEAL);
             if fd < 0 {
@@ -70,7 +70,7 @@ impl File {
     }
 }
 
-/// Whether the limit of file sizes (`ulimit -f`) leaves room for the region. Async-signal-safe.
+/// Whether the limit of file sizes (`ulimit -f`) permits the region. Async-signal-safe.
 fn may_be_large() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is writable.
@@ -93,7 +93,7 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
     }
 }
 
-/// Start time of this process: field 22 of its `stat`, counted behind the last parenthesis of its name.
+/// Start time of this process: field 22 of its `stat`, counted after the last parenthesis of its name.
 /// Async-signal-safe.
 fn start_ticks() -> Option<u64> {
     let mut buffer = [0; 1024];

@@ -1,12 +1,11 @@
-//! OpenMP's tool interface (OpenMP 5.2, chapter 19): what the runtime saw the program do, counted as units.
+//! OpenMP's tool interface (OpenMP 5.2, chapter 19): events of the runtime, counted as units.
 //!
-//! LLVM's and Intel's runtimes load the library where `OMP_TOOL_LIBRARIES` names it; gcc's has no such interface.
-//! A unit is an iteration of a worksharing loop, a section, an explicit task, or a parallel region. Iterations and
-//! sections count when the runtime hands them out: of static loops that are chunked, the first chunk of each thread.
+//! LLVM's and Intel's runtimes load the library named by `OMP_TOOL_LIBRARIES`; gcc's has no such interface. A unit is
+//! an iteration of a worksharing loop, a section, an explicit task, or a parallel region. Iterations and sections count
+//! when the runtime hands them out: for static chunked loops, the first chunk of each thread.
 //!
-//! The event of worksharing regions (`work`) would tell all iterations, but is not asked for: where it is, LLVM's
-//! runtime warns on the standard error of programs of Flang and old compilers. Without it the data of tasks that come
-//! with `dispatch` may point nowhere, so none is looked at.
+//! The `work` event would report all iterations, but it makes LLVM's runtime warn on the standard error of programs
+//! from Flang and old compilers. Without it the task data of `dispatch` may be dangling, so it is not read.
 
 use crate::thread;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -14,7 +13,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the runtime is told of the tool, `ompt_start_tool_result_t`.
+/// The tool's answer to the runtime, `ompt_start_tool_result_t`.
 #[repr(C)]
 struct Tool {
     initialize: extern "C" fn(Lookup, c_int, *mut u64) -> c_int,
@@ -27,7 +26,7 @@ type Entry = extern "C" fn();
 type StartTool = extern "C" fn(c_uint, *const c_char) -> *const Tool;
 type SetCallback = extern "C" fn(c_int, Entry) -> c_int;
 
-/// What a tool keeps for a parallel region or a task (`ompt_data_t`): unused.
+/// A tool's data for a parallel region or a task (`ompt_data_t`): unused.
 type Data = *mut u64;
 
 /// `ompt_callbacks_t`.
@@ -35,16 +34,15 @@ const PARALLEL_END: c_int = 4;
 const TASK_SCHEDULE: c_int = 6;
 const DISPATCH: c_int = 32;
 
-/// `ompt_dispatch_t`: an iteration or a section, of which no number is said; a chunk of a worksharing loop.
+/// `ompt_dispatch_t`: an iteration or a section, without a number; a chunk of a worksharing loop.
 const SINGLE: [c_int; 2] = [1, 2];
 const CHUNK: c_int = 3;
 
 /// `ompt_task_status_t`: complete.
 const COMPLETE: c_int = 1;
 
-/// Asked by the runtime, once. It is the tool only where the user asks for it by name, so that a program
-/// that is linked with libcotenant keeps whatever other tool it is given; and none under `ThreadSanitizer`, which
-/// needs its own (Archer).
+/// Called by the runtime once. It becomes the tool only if the user names it, so that a program linked with libcotenant
+/// keeps any other tool; never under `ThreadSanitizer`, which needs its own (Archer).
 #[unsafe(no_mangle)]
 extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *const Tool {
     static TOOL: Tool = Tool { initialize, finalize, data: AtomicU64::new(0) };
@@ -60,7 +58,7 @@ extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *const
 
 pub fn is_asked_for() -> bool {
     const OURS: &[u8] = b"libcotenant";
-    // SAFETY: the name is a C string; what is returned is null or one. The runtime has just read the same variable.
+    // SAFETY: the name is a C string; the result is null or one. The runtime has just read the same variable.
     let named = unsafe {
         let value = libc::getenv(c"OMP_TOOL_LIBRARIES".as_ptr());
         if value.is_null() { &[] } else { CStr::from_ptr(value).to_bytes() }
@@ -108,7 +106,7 @@ unsafe extern "C" fn dispatch(_parallel: Data, _task: Data, kind: c_int, chunk: 
     if SINGLE.contains(&kind) {
         count(1);
     } else if kind == CHUNK {
-        // SAFETY: of this kind, the instance points to where the chunk starts and its iterations.
+        // SAFETY: for this kind, the instance points to the chunk's start and iterations.
         if let Some([_, iterations]) = unsafe { chunk.as_ref() } {
             count(*iterations);
         }
@@ -119,7 +117,7 @@ unsafe extern "C" fn dispatch(_parallel: Data, _task: Data, kind: c_int, chunk: 
 mod tests {
     use super::*;
 
-    /// A task of which the runtime tells nothing, as LLVM's does for static loops.
+    /// A task without data from the runtime, as LLVM's for static loops.
     const NOWHERE: Data = 0x60 as Data;
 
     fn counted(work: impl FnOnce()) -> u64 {
@@ -129,6 +127,7 @@ mod tests {
         units() - before
     }
 
+    /// Holds speed/harmless.
     #[test]
     fn chunks_sections_tasks_and_regions_count() {
         let dispatched = |kind: c_int, instance: &[u64; 2]| {
@@ -144,6 +143,7 @@ mod tests {
         }
     }
 
+    /// Holds speed/harmless.
     #[test]
     fn it_is_no_tool_where_nobody_asks() {
         assert!(std::env::var_os("OMP_TOOL_LIBRARIES").is_none() && ompt_start_tool(0, ptr::null()).is_null());

@@ -1,4 +1,4 @@
-//! The shared memory of this process, one for each who tells of it: made once, never given back.
+//! The shared memory of this process, one region per source of reports: created once, never freed.
 
 use crate::layout::{self, BYTES, MAGIC, Region};
 use crate::memory::{File, close, describe, identity, map};
@@ -7,28 +7,28 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// What the program itself reports.
+/// Reports of the program itself.
 pub static PROGRAM: Place = Place::new(layout::NAME);
 
-/// What OpenMP's runtime saw it do.
+/// Events of OpenMP's runtime.
 pub static OPENMP: Place = Place::new(layout::OPENMP);
 
-/// What it asked of MPI.
+/// Calls of MPI.
 pub static MPI: Place = Place::new(layout::MPI);
 
 /// All of them.
 pub static ALL: [&Place; 3] = [&PROGRAM, &OPENMP, &MPI];
 
-/// Where one region is.
+/// The place of one region.
 pub struct Place {
     name: &'static CStr,
     region: AtomicPtr<Region>,
-    /// The file's descriptor and identity; −1 where there is none. The program may close it and open another file
-    /// under the number.
+    /// The file's descriptor and identity; −1 without a file. The program may close it and open another file under the
+    /// number.
     fd: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// It is the parent's, which never reported.
+    /// It is inherited from the parent; this process has never reported.
     is_inherited: AtomicBool,
 }
 
@@ -44,15 +44,15 @@ impl Place {
         }
     }
 
-    /// The region, if it was made.
+    /// The region, if created.
     pub fn get(&self) -> Option<&'static Region> {
-        // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed
-        // through atomics, that is never unmapped; a forked child replaces it in place.
+        // SAFETY: a stored pointer is to a mapping of this size and alignment that is zeroed, only changed through
+        // atomics, and never unmapped; a forked child replaces it in place.
         unsafe { self.region.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The region, made now where there is none yet; from now on it is one that reports. Takes no lock: a child forked
-    /// in the middle of it could wait for ever.
+    /// The region, created on first use and then marked as reporting. Takes no lock: a child forked in the middle could
+    /// wait forever.
     pub fn get_or_make(&self) -> Option<&'static Region> {
         if self.is_inherited.load(Ordering::Relaxed)
             && self.is_inherited.swap(false, Ordering::Relaxed)
@@ -67,7 +67,7 @@ impl Place {
         Some(region)
     }
 
-    /// The same for a thread that may report later: until then it is not read.
+    /// The same for a thread that may report later: until then the region is not read.
     pub fn prepare(&self) -> Option<&'static Region> {
         if let Some(region) = self.get() {
             return Some(region);
@@ -87,14 +87,14 @@ impl Place {
         if before.is_ok() {
             self.remember(file);
         } else {
-            // Another thread was quicker. SAFETY: nobody else knows this mapping.
+            // Another thread was faster. SAFETY: this mapping has no other references.
             unsafe { libc::munmap(made.cast(), BYTES) };
             close(file.as_ref());
         }
         self.get()
     }
 
-    /// Whether there is a file that Cotenant can find: the program may have closed it.
+    /// Whether Cotenant can find the file: the program may have closed it.
     pub fn is_visible(&self) -> bool {
         identity(self.fd.load(Ordering::Relaxed)) == Some(self.id())
     }
@@ -103,8 +103,8 @@ impl Place {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
     }
 
-    /// In a child that was just forked. `may`: whether the system may be asked. True where its memory is its own now;
-    /// that has never reported gets that with the first report. Async-signal-safe.
+    /// Called in a freshly forked child. `may`: whether the system may be asked. True if its memory is now its own; a
+    /// region that never reported gets memory with the first report. Async-signal-safe.
     pub fn in_child(&self, may: impl FnOnce() -> bool) -> bool {
         match self.get() {
             None => false,
@@ -123,13 +123,13 @@ impl Place {
         }
     }
 
-    /// Reports go nowhere rather than to the parent; pointers that were handed out still lead there.
+    /// Reports are dropped rather than added to the parent's; pointers handed out earlier remain valid.
     fn leave(&self) {
         self.region.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
-    /// Async-signal-safe. False where there is none.
+    /// Replaces inherited memory by new, empty memory: every pointer into it stays valid. Async-signal-safe. False
+    /// without memory.
     fn renew(&self) -> bool {
         let Some(region) = self.get() else { return false };
         let reported = region.header.magic.load(Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Place {
             self.remember(file);
         } else {
             close(file.as_ref());
-            // Private memory takes the place.
+            // Private memory replaces it.
             if map(None, place).is_none() {
                 return false;
             }

@@ -1,4 +1,4 @@
-//! Which slot a thread counts in; forked children report for themselves.
+//! The slot of each thread; forked children report for themselves.
 
 use crate::asking;
 use crate::layout::{Region, Slot};
@@ -9,10 +9,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::LocalKey;
 
-/// What an owner of a slot is called: which thread it is does not matter, and cannot always be asked.
+/// Marks a slot as owned: the thread's identity does not matter, and is not always available.
 const TAKEN: u32 = 1;
 
-/// Where reports go when there is no memory.
+/// Target of reports without memory.
 static NOWHERE: Slot = Slot::new();
 
 thread_local! {
@@ -23,27 +23,27 @@ thread_local! {
     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Where the threads of a program report.
+/// Region of the program's own reports.
 static ITS_OWN: Slots = Slots { place: &region::PROGRAM, cached: &PROGRAM, index: &PROGRAM_INDEX };
 
-/// Where OpenMP's runtime counts what they do.
+/// Region of OpenMP's counts.
 static ITS_RUNTIMES: Slots = Slots { place: &region::OPENMP, cached: &OPENMP, index: &OPENMP_INDEX };
 
-/// A region, with a slot of it for each thread.
+/// A region, and this thread's slot in it.
 struct Slots {
     place: &'static Place,
     cached: &'static LocalKey<Cached>,
     index: &'static LocalKey<Index>,
 }
 
-/// The slot where this thread counts; null before the first report. Nothing of a thread has a destructor: where there
-/// is no memory to register one, the C library ends the program.
+/// This thread's slot; null before the first report. It has no destructor: if no memory were left to register one, the
+/// C library would abort the program.
 type Cached = Cell<*const Slot>;
 
-/// A slot that is this thread's own; 0 = none is.
+/// Index of a slot owned by this thread; 0: none.
 type Index = Cell<usize>;
 
-/// Has [`at_end`] called at the end of this thread; whether that will be.
+/// Registers [`at_end`] for this thread's end; returns whether that succeeded.
 fn is_told_of_end() -> bool {
     /// One more than the key; 0 = none yet.
     static KEY: AtomicU32 = AtomicU32::new(0);
@@ -54,15 +54,15 @@ fn is_told_of_end() -> bool {
             return false;
         }
         if KEY.compare_exchange(0, key + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // SAFETY: another thread was quicker, and this one was not published.
+            // SAFETY: another thread was faster, and this key was not published.
             unsafe { libc::pthread_key_delete(key) };
         }
     }
-    // SAFETY: the key was made. The value is never looked at; it only must not be null.
+    // SAFETY: the key was created. The value is never read; it only must not be null.
     unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) - 1, (&raw const KEY).cast()) == 0 }
 }
 
-/// The thread ends. What it counted stays; the next thread goes on from there.
+/// At a thread's end. Its counts stay, and the next thread continues from them.
 extern "C" fn at_end(_value: *mut c_void) {
     HAS_ENDED.set(true);
     for slots in [&ITS_OWN, &ITS_RUNTIMES] {
@@ -76,20 +76,20 @@ extern "C" fn at_end(_value: *mut c_void) {
     }
 }
 
-/// The slot where the calling thread reports.
+/// The calling thread's slot for reports.
 #[inline]
 pub fn slot() -> &'static Slot {
     // SAFETY: it points to a slot of the region, which is never unmapped, or to a static.
     unsafe { PROGRAM.get().as_ref() }.unwrap_or_else(|| ITS_OWN.register())
 }
 
-/// The slot where OpenMP's runtime counts for the calling thread.
+/// The calling thread's slot for OpenMP's counts.
 pub fn of_openmp() -> &'static Slot {
     // SAFETY: as above.
     unsafe { OPENMP.get().as_ref() }.unwrap_or_else(|| ITS_RUNTIMES.register())
 }
 
-/// The slot where MPI's calls are counted: all threads share it, for most programs call from one.
+/// The slot for MPI's calls, shared by all threads because most programs call from one.
 pub fn of_mpi() -> &'static Slot {
     keeping_errno(|| region::MPI.get_or_make().map_or(&NOWHERE, shared))
 }
@@ -101,7 +101,7 @@ impl Slots {
             let slot = match self.place.get_or_make() {
                 None => &NOWHERE,
                 Some(region) => {
-                    // Where another one would never be given back, it uses the shared slot.
+                    // A slot that could never be returned is not taken; the shared one is used.
                     let index = if !HAS_ENDED.get() && is_told_of_end() { claim(region) } else { 0 };
                     self.index.set(index);
                     region.slots.get(index).unwrap_or_else(|| shared(region))
@@ -126,7 +126,7 @@ fn claim(region: &Region) -> usize {
     0
 }
 
-/// In a forked child, whose memory at this place is new: its only thread keeps its slot.
+/// In a forked child with new memory at this place: its only thread keeps its slot.
 pub fn claim_again(place: &Place) {
     let Some(slots) = [&ITS_OWN, &ITS_RUNTIMES].into_iter().find(|slots| ptr::eq(slots.place, place)) else { return };
     let index = slots.index.get();
@@ -143,7 +143,7 @@ fn shared(region: &'static Region) -> &'static Slot {
     first
 }
 
-/// Leaves `errno` as it is: the program may look at it after a report.
+/// Preserves `errno`, which the program may read after a report.
 pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's errno is always valid.
     unsafe {
@@ -155,7 +155,7 @@ pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has [`in_child`] called in every child that this process forks from now on.
+/// Registers [`in_child`] for every child that this process forks from now on.
 pub fn renew_in_children() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if !ONCE.swap(true, Ordering::Relaxed) {
@@ -165,8 +165,7 @@ pub fn renew_in_children() {
     }
 }
 
-/// Where a child is made without it (`vfork`, `clone`, `_Fork`), the child adds to its parent's counts until it
-/// executes a program.
+/// A child made without it (`vfork`, `clone`, `_Fork`) adds to its parent's counts until it executes a program.
 extern "C" fn in_child() {
     keeping_errno(|| {
         let mut asked = None;

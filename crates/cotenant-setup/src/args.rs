@@ -44,7 +44,7 @@ impl SetArgs {
     /// Changes settings for these policies.
     ///
     /// # Errors
-    /// Where none of them has such a setting, or it does not take the value.
+    /// None of them has such a setting, or the value is invalid.
     pub fn apply<'a>(
         &self,
         settings: &mut Settings,
@@ -148,9 +148,9 @@ const LATENCY_EVERY: Duration = Duration::from_secs(2);
 /// `--metric`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricArg {
-    /// What tells the speed, as policies know it: of a server that is asked, every answer.
+    /// The source of the speed in policies' terms: for a probed server, every answer.
     pub source: Source,
-    /// How it is read, where it comes from outside.
+    /// The reading of an external metric.
     pub outside: Option<Metric>,
 }
 
@@ -179,10 +179,10 @@ impl FromStr for MetricArg {
     }
 }
 
-/// A metric where the program's own reports and counters may tell the speed as well.
+/// A metric if the program's own reports and counters may give the speed too.
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn speed(text: &str) -> Result<MetricArg, String> {
     let metric: MetricArg =
         text.parse().map_err(|why| format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s"))?;
@@ -198,13 +198,13 @@ impl MetricArg {
         self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
     }
 
-    /// How long a reading is waited for: so many periods, and one that fails.
+    /// Time limit for a reading: so many periods, and a failed one.
     pub fn patience(&self, periods: u32) -> Option<Duration> {
         let timeout = self.outside.as_ref().map(|metric| metric.timeout);
         Some(self.periods(periods)? + timeout.unwrap_or_default())
     }
 
-    /// So many periods.
+    /// The length of so many periods.
     pub fn periods(&self, periods: u32) -> Option<Duration> {
         self.outside.as_ref().map(|metric| metric.every).or(self.every()).map(|every| every * periods)
     }
@@ -226,7 +226,7 @@ impl ScopeArgs {
         self.metric.iter().filter_map(|metric| metric.outside.clone()).collect()
     }
 
-    /// Refuses what is none from outside, where nothing else is read.
+    /// Refuses an internal metric if only external ones are read.
     ///
     /// # Errors
     /// Names the first such one.
@@ -313,7 +313,7 @@ pub fn mode() -> impl TypedValueParser<Value = Mode> {
     value_of(&[["observe", "Sample only"], ["advise", "Decide, but change nothing"], ["enforce", "Decide and act"]])
 }
 
-/// What `--only` names of what can be measured; all where it names nothing.
+/// The parts named by `--only`; all by default.
 ///
 /// # Errors
 /// Names the first that cannot be measured.
@@ -324,7 +324,7 @@ pub fn only<'a>(named: &'a [String], parts: &[&'a str]) -> anyhow::Result<Vec<&'
     Ok(if named.is_empty() { parts.to_vec() } else { named.iter().map(String::as_str).collect() })
 }
 
-/// What `--kernels` names; the kernels of `SmashBench` where it names none.
+/// The kernels named by `--kernels`; by default those of `SmashBench`.
 ///
 /// # Errors
 /// Names the first that is no kernel.

@@ -1,4 +1,4 @@
-//! The calibrated profile of this machine: where it lies, and what it holds for.
+//! The calibrated profile of this machine: its file and its validity.
 
 use crate::files::read_profile;
 use crate::replace::{lock, replace};
@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes
-/// are shared.
+/// Default path of this machine's profile: below the data folder, by machine, because home folders are shared.
 pub fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
@@ -44,7 +43,7 @@ fn is_roots(folder: &Path) -> bool {
     })
 }
 
-/// What files call this machine.
+/// The name of this machine in files.
 pub fn machine_id() -> Option<String> {
     ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
         let text = bounded::text(path, Limit::Value).ok()?;
@@ -53,10 +52,10 @@ pub fn machine_id() -> Option<String> {
     })
 }
 
-/// What is known of this machine from its calibration; nothing where there was none.
+/// The calibrated profile of this machine; empty without one.
 ///
 /// # Errors
-/// Where the file is damaged.
+/// The file is damaged.
 pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
     match default_path().filter(|path| path.exists()) {
         None => Ok((MachineProfile::default(), Vec::new())),
@@ -68,19 +67,19 @@ pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
     }
 }
 
-/// What stands in a file that may not be there yet, or is a device.
+/// The content of a file, which may be missing or a device.
 ///
 /// # Errors
-/// Where it is damaged.
+/// It is damaged.
 pub fn read(path: &Path) -> Result<MachineProfile> {
     if path.is_file() { read_profile(path) } else { Ok(MachineProfile::default()) }
 }
 
-/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of
-/// it is lost.
+/// Changes the profile in a file atomically, from the result of [`read`]: other writers wait, and nothing of it is
+/// lost.
 ///
 /// # Errors
-/// What `change` returns; where it cannot be written.
+/// Errors of `change`; errors of writing it.
 pub fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) -> Result<MachineProfile>) -> Result<()> {
     let _lock = lock(path);
     let text = calibration::write(&change(read(path))?);
@@ -97,10 +96,10 @@ pub fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<
     changes.into_iter().map(remark).collect()
 }
 
-/// The machine with the memory latencies that its profile has in place of what its firmware tells.
+/// The machine with its profile's memory latencies instead of the firmware's distances.
 ///
 /// # Errors
-/// Where those that the user wrote are of another machine.
+/// If the user's latencies belong to another machine.
 pub fn measured(profile: &MachineProfile, topology: Topology, file: Option<&Path>) -> Result<Topology> {
     let (topology, note) = profile.measured(topology).map_err(|why| {
         let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
@@ -112,8 +111,7 @@ pub fn measured(profile: &MachineProfile, topology: Topology, file: Option<&Path
     Ok(topology)
 }
 
-/// The contentiousness model of this machine, where there is one that says something; and why not, where there is
-/// another.
+/// This machine's contentiousness model, if significant; and why not, if there is another.
 pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option<Contentiousness>, Option<String>) {
     let Some(model) = profile.contentiousness.as_deref() else { return (None, None) };
     let stale = model.stamp.differences(&stamp(topology)).into_iter().next().map(|change| format!("the {change}"));
@@ -126,9 +124,9 @@ pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option
     }
 }
 
-/// What a profile that is measured now holds for.
+/// The scope of a profile measured now.
 pub fn stamp(topology: &Topology) -> Stamp {
-    // What cannot be read is empty in the stamp.
+    // Unreadable parts are empty in the stamp.
     let text = |path, limit| bounded::text(path, limit).unwrap_or_else(|_| String::new());
     let info = text("/proc/cpuinfo", Limit::Machine);
     let field = |name: &str| {

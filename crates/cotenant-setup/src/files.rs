@@ -19,14 +19,14 @@ pub fn read(path: &Path) -> Result<String> {
     bounded::given_text(path).map_err(|e| usage(format!("{}: {e}; check the path", path.display())))
 }
 
-/// Why a file is not obeyed: whoever writes it decides what is done to programs, and what is run (`cmd:`). That is root
-/// and this user, nobody else.
+/// Why a file is not trusted: its writers control programs and commands (`cmd:`). Only root and this user may be among
+/// them.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// The fault, and the remedy.
 pub fn trusted(meta: &Metadata) -> io::Result<()> {
     let ours = sys::euid();
-    // A user's own group is nobody else, as where files are made with umask 002.
+    // A user's own group is trusted, as with umask 002.
     let others = if ours != 0 && meta.gid() == sys::egid() { 0o002 } else { 0o022 };
     let why = match () {
         () if ![0, ours].contains(&meta.uid()) => {
@@ -39,12 +39,12 @@ pub fn trusted(meta: &Metadata) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// The text of a settings file. Root obeys nobody else's, wherever `HOME` leads or whatever is named.
+/// The text of a settings file. Root only trusts its own, wherever `HOME` leads and whatever is named.
 ///
 /// # Errors
 /// As [`read`], and as [`trusted`].
 pub fn read_settings(path: &Path) -> Result<String> {
-    // A pipe has been made by whoever started this.
+    // A pipe was created by the caller.
     let may = |meta: &Metadata| if sys::euid() == 0 && meta.is_file() { trusted(meta) } else { Ok(()) };
     bounded::given_text_if(path, may).map_err(|e| usage(format!("{}: {e}", path.display())))
 }
@@ -63,7 +63,7 @@ pub fn read_or_input(path: &Path) -> Result<String> {
 /// Reads profiles of applications.
 ///
 /// # Errors
-/// Names the file and the place of what is wrong in it.
+/// Names the file and the place of the fault.
 pub fn read_profiles(path: &Path) -> Result<BTreeMap<String, AppProfile>> {
     profile::parse_apps(&read(path)?).map_err(|e| usage(format!("{}:{e}", path.display())))
 }

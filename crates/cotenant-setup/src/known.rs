@@ -14,13 +14,13 @@ use std::{fs, io};
 /// Shapes that are kept; the oldest go first.
 const MOST: usize = 64;
 
-/// What is known, and what this run has found.
+/// The known shapes, and those found by this run.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     path: Option<PathBuf>,
     machine: String,
     found: Vec<KnownShape>,
-    /// Groups of those whose shape has lost against the kernel's placement.
+    /// Groups whose shape has lost against the kernel's placement.
     lost: Vec<Vec<KnownGroup>>,
 }
 
@@ -33,29 +33,29 @@ pub struct Stored {
 }
 
 impl Known {
-    /// Of this machine.
+    /// The shapes of this machine.
     pub fn of(topology: &Topology) -> Self {
         let id = calibrated::data_folder().zip(calibrated::machine_id());
         let path = id.map(|(folder, id)| folder.join(format!("shapes/{id}.json")));
         Self { path, machine: structure(topology), ..Self::default() }
     }
 
-    /// What earlier runs have found; nothing where that cannot be read, since it only saves time.
+    /// The shapes found by earlier runs; none if they cannot be read, since they only save time.
     pub fn read(&self) -> Vec<KnownShape> {
         let text = self.path.as_ref().and_then(|path| bounded::named_text(path).ok());
         let stored: Option<Stored> = text.and_then(|text| serde_json::from_str(&text).ok());
         stored.filter(|stored| stored.machine == self.machine).map_or_else(Vec::new, |stored| stored.known)
     }
 
-    /// Takes in what a round's policy has learned.
+    /// Takes over the knowledge of a round's policy.
     pub fn watch(&mut self, round: &Round<'_>) {
-        // A policy says so in a note when it has learned something; most rounds have none.
+        // A policy notes what it has learned; most rounds have no note.
         if round.decision.is_none_or(|decision| decision.notes.is_empty()) {
             return;
         }
         for Learned { about, value } in round.learned() {
             let Ok(groups) = serde_json::from_value::<Vec<KnownGroup>>(about) else { continue };
-            // A policy that began anew in this run knows less than it found before.
+            // A policy that started afresh in this run knows less than it found before.
             self.found.retain(|found| found.groups != groups);
             self.lost.retain(|lost| *lost != groups);
             match value.map(serde_json::from_value) {
@@ -68,15 +68,15 @@ impl Known {
         self.lost.drain(..self.lost.len().saturating_sub(MOST));
     }
 
-    /// The file that is to be changed; `None` where nothing was found out.
+    /// The file to change; `None` without new shapes.
     pub fn file(&self) -> Option<&PathBuf> {
         self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())
     }
 
-    /// Keeps what was found for the next run, beside what others have found meanwhile.
+    /// Stores results for the next run, together with other runs' newer ones.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Errors of writing it.
     pub fn keep(&self) -> io::Result<()> {
         let Some(path) = self.file() else { return Ok(()) };
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use cotenant_model::testing::machine;
 
-    /// Whoever runs programs knows the measured latencies sooner or later than the daemon.
+    /// A command learns the measured latencies sooner or later than the daemon.
     #[test]
     fn a_machine_is_the_same_with_measured_latencies() {
         let told = machine(2, 1, 4, 2);
@@ -129,6 +129,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    /// Holds place/trials.
     #[test]
     fn the_latest_of_each_kind_is_kept_and_those_of_another_machine_are_not_read() {
         let shape = |name: &str, n: usize| -> KnownShape {

@@ -1,4 +1,4 @@
-//! What a run needs, put together from the command line, the user's files, and what earlier runs have learned.
+//! The requirements of a run, assembled from the command line, the user's files, and the knowledge of earlier runs.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! What programs are called: on the screen, and in the profiles that are kept of them.
+//! Names of programs: on the screen, and in stored profiles.
 
 use cotenant_kernels::Kernel;
 use cotenant_linux::address_space::command_line;
@@ -13,7 +13,7 @@ const OURS: &str = "cotenant";
 /// The kernel keeps this many characters of a process's name.
 const COMM: usize = 15;
 
-/// The name of what a command starts: its first word without folders; a kernel of ours is a program of its own.
+/// The name of a command's program: its first word without folders; a kernel of this package counts as its own program.
 pub fn of_command<W: AsRef<OsStr>>(words: &[W]) -> String {
     let Some(first) = words.first() else { return String::new() };
     let base = base(Path::new(first));
@@ -27,7 +27,7 @@ pub fn of_command<W: AsRef<OsStr>>(words: &[W]) -> String {
     base
 }
 
-/// The name of what a line for the shell starts, behind assignments and `exec`.
+/// The name of the program in a line for the shell, after assignments and `exec`.
 pub fn of_line(line: &str) -> String {
     let is_variable = |(name, _): (&str, &str)| name.chars().all(|char| char.is_alphanumeric() || char == '_');
     let is_before = |word: &&str| *word == "exec" || word.split_once('=').is_some_and(is_variable);
@@ -35,7 +35,7 @@ pub fn of_line(line: &str) -> String {
     if words.is_empty() { text::name(line.trim().as_bytes()) } else { of_command(&words) }
 }
 
-/// The name of a process: the kernel's, as whole as the command line has it. `None` where it has ended.
+/// The name of a process: the kernel's, completed from the command line. `None` after its end.
 pub fn of_process(pid: u32) -> Option<String> {
     let comm = bounded::read(format!("/proc/{pid}/comm"), Limit::Value).ok()?;
     Some(whole(&text::name(comm.trim_ascii()), &command_line(pid)))

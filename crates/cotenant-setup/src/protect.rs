@@ -1,4 +1,4 @@
-//! Settings of `qos`: which programs keep their speed, which give way, and by what means.
+//! Settings of `qos`: protected programs, throttled programs, and the means.
 
 use crate::args::MetricArg;
 use clap::ValueEnum;
@@ -10,10 +10,10 @@ use cotenant_policies::qos::controller::{Controller, Steady, Tracking};
 use cotenant_policies::{High, Limits, Qos, QosConfig};
 use std::time::Duration;
 
-/// How late naps may be obeyed: marks look every 2 ms, a freezer takes less.
+/// Delay of naps: marks look every 2 ms, a freezer is faster.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// Periods of a metric for which a reading is waited for, beside one that fails.
+/// Periods of a metric to wait for a reading, beside a failing one.
 const PATIENCE: u32 = 5;
 
 /// Time between two looks where phases have ends that are looked at anyway, and readings take a second or so.
@@ -22,10 +22,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Readings from outside are looked at so much more often than they are made, down to [`SHORTEST_INTERVAL`].
 const LOOKS: u32 = 10;
 
-/// No look is made so often by itself.
+/// Automatic looks are never more frequent.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Nor so seldom, where somebody looks for weeks.
+/// Its limit for long observations.
 const LASTING_INTERVAL: Duration = Duration::from_millis(250);
 
 /// `--means`.
@@ -52,12 +52,12 @@ impl Means {
         self == Self::Auto
     }
 
-    /// Whether limits come behind naps.
+    /// Whether limits follow naps.
     pub fn climb(self) -> bool {
         self == Self::Auto
     }
 
-    /// By what limits duties are kept.
+    /// The limits by which duties are kept.
     pub fn limits(self) -> Option<Limits> {
         match self {
             Self::Quota => Some(Limits::CpuTime),
@@ -79,18 +79,18 @@ impl From<Means> for Enforcer {
     }
 }
 
-/// A program whose speed is protected.
+/// A protected program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Protected {
     /// The program.
     pub app: AppId,
-    /// What tells its speed.
+    /// The source of its speed.
     pub metric: MetricArg,
-    /// The share of its speed alone that it is to keep, 0–1, exclusive; `None`: the controller knows no such goal.
+    /// The fraction (0–1, exclusive) of its speed alone that it should keep; `None`: the controller has no such goal.
     pub goal: Option<f64>,
 }
 
-/// The settings for programs that run already and keep their goals, by whatever means are found here.
+/// The settings for already running programs with goals, by any means available here.
 pub fn keep(high: &[Protected], low: Vec<AppId>) -> Config {
     let metrics: Vec<MetricArg> = high.iter().map(|high| high.metric.clone()).collect();
     let goal = high.iter().filter_map(|high| high.goal).fold(0.0, f64::max);
@@ -130,18 +130,18 @@ pub fn served(
     }
 }
 
-/// Whether readings of one of these tell of longer times than the phases of most controllers.
+/// Whether readings of one of these cover longer times than the phases of most controllers.
 pub fn are_windowed(metrics: &[MetricArg]) -> bool {
     metrics.iter().any(|metric| metric.every().is_some())
 }
 
-/// The time between two looks for those who name none.
+/// The default time between two looks.
 pub fn usual_interval(metrics: &[MetricArg]) -> Duration {
     let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
     every.fold(INTERVAL, Duration::min).max(SHORTEST_INTERVAL)
 }
 
-/// The same for who looks for weeks: where all speeds come from outside, four looks while a reading comes do.
+/// The same for weeks of observation: if all speeds are external, four looks per reading suffice.
 pub fn lasting_interval(metrics: &[MetricArg]) -> Duration {
     let reading = metrics.iter().map(MetricArg::every).min().flatten();
     reading.map_or_else(|| usual_interval(metrics), |every| (every / 4).clamp(SHORTEST_INTERVAL, LASTING_INTERVAL))

@@ -1,11 +1,11 @@
-//! The policies that the command knows: ours, or those of a program that adds some.
+//! The policies of the command: ours, or those of a program with further ones.
 
 use cotenant_model::policy::Registry;
 use std::sync::OnceLock;
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
-/// All policies that this process knows.
+/// All policies of this process.
 pub fn registry() -> &'static Registry {
     REGISTRY.get_or_init(cotenant_policies::standard)
 }

@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all.
+//! Files that exist completely or not at all.
 
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::{undo, worker};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::thread::{self, JoinHandle};
 
-/// Names that are tried for a draft: those of drafts that were left, or that others put there.
+/// Names tried for a draft, because stale or foreign ones may exist.
 const DRAFTS: u32 = 16;
 
-/// Writes beside the file and renames: whoever reads it sees the old text or the new one, never a half. What
-/// a link of ours or root's names is replaced, and a pipe or device is written to.
+/// Writes beside the file and renames: readers see the old or the new text, never a part. The target of our or root's
+/// link is replaced, and a pipe or device is written to.
 ///
 /// # Errors
-/// Where it cannot be written; what was there before is still there.
+/// Errors of writing; the old file then still exists.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let link =
         fs::symlink_metadata(path).is_ok_and(|what| what.is_symlink() && ![0, sys::euid()].contains(&what.uid()));
@@ -39,7 +39,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// The same with the folder, where there is none.
+/// The same; makes a missing folder.
 ///
 /// # Errors
 /// As [`replace`].
@@ -57,12 +57,12 @@ pub struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.lock); // whoever waits for it makes another one
+        let _ = fs::remove_file(&self.lock); // a waiting process creates another one
     }
 }
 
-/// Waits until nobody else changes this file, which is changed with this lock alone. `None` where it cannot be locked:
-/// writing tells why.
+/// Waits until no other process changes this file, which requires this lock. `None` if it cannot be locked: writing
+/// gives the reason.
 pub fn lock(path: &Path) -> Option<Turn> {
     let mut name = OsString::from(".");
     name.push(path.file_name()?);
@@ -72,10 +72,10 @@ pub fn lock(path: &Path) -> Option<Turn> {
     Some(Turn { lock, _held: held })
 }
 
-/// What is to be written, and how.
+/// A write that is due.
 type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
+/// Writes files on its own thread, because a disk may be slower than the longest allowed pause. Dropping it waits until
 /// all is written.
 #[derive(Debug)]
 pub struct Writer {
@@ -93,7 +93,7 @@ impl Writer {
             for (file, write) in to_write {
                 let written = worker::caught("the writer of files", write);
                 if let Err(why) = written.unwrap_or_else(|why| Err(io::Error::other(why))) {
-                    let _ = fail.send((file, why)); // who wanted it may be gone
+                    let _ = fail.send((file, why)); // the receiver may have gone
                 }
             }
         };
@@ -101,10 +101,10 @@ impl Writer {
         Self { files: Some(files), failed, thread }
     }
 
-    /// Replaces the file soon, with its folder where there is none.
+    /// Replaces the file soon; makes a missing folder.
     ///
     /// # Errors
-    /// Where no thread was to be had, and it could not be written at once.
+    /// No thread could be started, and writing directly failed.
     pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
         self.run(file.clone(), move || replace_with_folder(&file, text.as_bytes()))
     }
@@ -120,16 +120,16 @@ impl Writer {
         }
     }
 
-    /// The same; `then` hears what became of it, instead of [`Self::failed`].
+    /// The same; `then` gets the result, instead of [`Self::failed`].
     pub fn write_then(&self, file: PathBuf, text: String, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         let write = move |file: &Path| {
             then(replace_with_folder(file, text.as_bytes()));
             Ok(())
         };
-        let _ = self.run(file.clone(), move || write(&file)); // `then` was told
+        let _ = self.run(file.clone(), move || write(&file)); // `then` was notified
     }
 
-    /// What could not be written since this was asked last, and why.
+    /// Failed writes since the last call, with reasons.
     pub fn failed(&self) -> Vec<(PathBuf, io::Error)> {
         self.failed.try_iter().collect()
     }
@@ -139,7 +139,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.files = None;
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // what it failed at nobody asks for any more
+            let _ = thread.join(); // its errors have no receiver any more
         }
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Writer {
 /// Whether [`replace`] could write the file now.
 ///
 /// # Errors
-/// What it would say.
+/// The error it would return.
 pub fn can_replace(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -156,7 +156,7 @@ pub fn can_replace(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A new file beside `path`: what is there under its name is not opened, whatever it is.
+/// A new file beside `path`: an existing one of its name is never opened.
 fn draft(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut tried = 0;

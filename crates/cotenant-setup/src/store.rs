@@ -1,7 +1,7 @@
 //! The profiles of applications that were measured: one TOML file per machine and application below the data folder.
 //!
-//! Each file is what `--profiles` takes, with one application in it. Writers take the folder's lock, read again, and
-//! replace the file as a whole, so that two at once lose nothing and a reader never sees a half.
+//! Each file has the format of `--profiles`, with one application. Writers take the folder's lock, read again, and
+//! replace the file as a whole, so that concurrent ones lose nothing and a reader never sees a half.
 
 use crate::calibrated;
 use crate::replace::replace;
@@ -25,7 +25,7 @@ const BUILD: char = '@';
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
-    /// What this machine is now; `None` for a machine that this is not.
+    /// The present stamp of this machine; `None` for another machine.
     now: Option<Stamp>,
 }
 
@@ -38,13 +38,13 @@ pub struct Entry {
     pub name: String,
     /// Its file.
     pub path: PathBuf,
-    /// What was measured.
+    /// The measured values.
     pub profile: AppProfile,
-    /// What has changed since it was measured.
+    /// Changes since the measurement.
     pub stale: Vec<String>,
 }
 
-/// What policies are given.
+/// The profiles for policies.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// By name of the application, without stamps.
@@ -54,7 +54,7 @@ pub struct Loaded {
 }
 
 impl Store {
-    /// Of this machine; `None` where there is no home folder.
+    /// The store of this machine; `None` without a home folder.
     pub fn of_this_machine(topology: &Topology) -> Option<Self> {
         let mut store = Self::of_machine(&calibrated::machine_id()?)?;
         store.now = Some(calibrated::stamp(topology));
@@ -70,7 +70,7 @@ impl Store {
         Self { folder, now }
     }
 
-    /// Where its files lie.
+    /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -95,7 +95,7 @@ impl Store {
         (entries, notes)
     }
 
-    /// `None` where there is no such file (any more).
+    /// `None` if the file does not exist (any more).
     fn entry(&self, path: &Path) -> Result<Option<Entry>> {
         let shown = path.display();
         let text = match bounded::named_text(path) {
@@ -112,7 +112,7 @@ impl Store {
         Ok(Some(Entry { key, name, path: path.to_owned(), profile, stale }))
     }
 
-    /// What has changed on this machine since a profile was measured.
+    /// Changes of this machine since a profile was measured.
     fn changes(&self, profile: &AppProfile) -> Vec<String> {
         let (Some(now), Some(stamp)) = (&self.now, &profile.stamp) else { return Vec::new() };
         let mut changes = stamp.machine.differences(now);
@@ -155,10 +155,10 @@ impl Store {
         Loaded { apps: apps.collect(), notes }
     }
 
-    /// Adds what was measured to what is stored under a key.
+    /// Adds measured values to the stored ones of a key.
     ///
     /// # Errors
-    /// Where the stored file is damaged, or the folder cannot be written.
+    /// A damaged file; errors of writing the folder.
     pub fn merge(&self, key: &str, name: &str, newer: AppProfile) -> Result<PathBuf> {
         let (_lock, older) = self.locked(key)?;
         let path = self.path(key);
@@ -175,12 +175,12 @@ impl Store {
     /// Whether something could be merged under a key.
     ///
     /// # Errors
-    /// Where the folder cannot be made, or what is stored is damaged.
+    /// Errors of making the folder; a damaged file.
     pub fn check(&self, key: &str) -> Result<()> {
         self.locked(key).map(drop)
     }
 
-    /// The lock of the folder, which is made, and what is stored under a key.
+    /// The lock of the folder, which is made if missing, and the stored entry of a key.
     fn locked(&self, key: &str) -> Result<(File, Option<Entry>)> {
         fs::create_dir_all(&self.folder)
             .with_context(|| format!("{}: the folder of profiles cannot be made", self.folder.display()))?;
@@ -189,8 +189,8 @@ impl Store {
         Ok((lock, entry))
     }
 
-    /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it
-    /// cannot be had there is none to be had.
+    /// The right to measure on this machine while it is held: two concurrent measurements would disturb each other. If
+    /// the lock is unavailable, measuring goes on without it.
     pub fn turn(&self, wait: impl FnOnce()) -> Option<File> {
         let path = self.folder.join(".measuring");
         match undo::lock(&path, Lock::Try) {
@@ -202,10 +202,10 @@ impl Store {
         }
     }
 
-    /// Removes what is stored under a key, damaged or not. False where there is nothing.
+    /// Removes the entry of a key, damaged or not. False without one.
     ///
     /// # Errors
-    /// Where it cannot be removed.
+    /// Errors of removing it.
     pub fn remove(&self, key: &str) -> Result<bool> {
         if !self.folder.is_dir() {
             return Ok(false);
@@ -239,7 +239,7 @@ pub fn key(given: Option<&str>, name: &str, executable: Option<&Executable>) -> 
     }
 }
 
-/// A name as a file is called: whatever is special in a path stands as `%` and two hexadecimal digits.
+/// A name as a file name: special characters of a path become `%` and two hexadecimal digits.
 pub fn file_name(name: &str) -> String {
     let plain =
         |at: usize, byte: u8| byte.is_ascii_alphanumeric() || b"-_+@".contains(&byte) || (byte == b'.' && at > 0);
@@ -249,7 +249,7 @@ pub fn file_name(name: &str) -> String {
     name.bytes().enumerate().map(text).collect()
 }
 
-/// The key of a file's name; `None` where it is no profile's.
+/// The key of a file's name; `None` for other files.
 pub fn key_of(path: &Path) -> Option<String> {
     let stem = path.file_stem()?.to_str()?;
     let mut bytes = Vec::new();
@@ -301,6 +301,8 @@ mod tests {
         AppProfile { stamp: Some(Box::new(stamp)), ..profile::parse_apps(&rates).unwrap().remove("a").unwrap() }
     }
 
+    /// Promise measure/store: Stored profiles survive kills and simultaneous writers; a damaged one is named with its
+    /// place, and never written over.
     #[test]
     fn many_writers_lose_nothing() {
         let folder = Folder::new("writers");
@@ -310,7 +312,7 @@ mod tests {
                 let store = folder.store();
                 scope.spawn(move || store.merge("a", "a", AppProfile { stamp: None, ..of(signal, "", "") }).unwrap());
             }
-            // Whoever reads meanwhile sees a whole file or none.
+            // A concurrent reader sees a complete file or none.
             for _ in 0..200 {
                 assert_eq!(folder.store().entries().1, [""; 0]);
             }
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
     }
 
+    /// Holds measure/store.
     #[test]
     fn a_damaged_file_is_named_and_the_others_are_used() {
         let folder = Folder::new("damaged");
@@ -340,6 +343,8 @@ mod tests {
         assert!(store.remove("bad").unwrap() && !store.remove("bad").unwrap());
     }
 
+    /// Promise measure/profiles: Stored profiles and contentiousness models are used where they fit; profiles come
+    /// back from an export unchanged, and give way to `--profiles`.
     #[test]
     fn the_build_that_runs_is_chosen_and_a_stale_one_is_said() {
         let folder = Folder::new("builds");

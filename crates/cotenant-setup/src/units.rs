@@ -3,7 +3,7 @@
 pub use cotenant_model::parse::duration;
 use std::time::Duration;
 
-/// Shortest interval that is accepted: below it, sampling would be most of what the machine does.
+/// Shortest accepted interval: below it, sampling would dominate the machine's load.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest interval that is accepted.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
@@ -11,7 +11,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 /// Parses a sampling interval: a duration between 1 ms and 1 h.
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let d = duration(text)?;
     if (MIN_INTERVAL..=MAX_INTERVAL).contains(&d) {
@@ -21,10 +21,10 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses what collecting may cost, in percent of one CPU.
+/// Parses the budget of collecting, in percent of one CPU.
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn collector_budget(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').parse::<f64>().ok().filter(|n| (0.01..=100.0).contains(n));
     number.ok_or_else(|| format!("a budget lies between 0.01 and 100 percent of one CPU, not {text}"))
@@ -33,7 +33,7 @@ pub fn collector_budget(text: &str) -> Result<f64, String> {
 /// Parses a size in bytes such as `512K`, `64M`, `1G` (powers of 1,024).
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -52,7 +52,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no size; write for example 64M"))
 }
 
-/// The least and the most of what is positive.
+/// The least and the greatest positive value.
 pub fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
 }
@@ -60,7 +60,7 @@ pub fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// Parses a process id.
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn pid(text: &str) -> Result<u32, String> {
     text.parse::<u32>()
         .ok()
@@ -71,7 +71,7 @@ pub fn pid(text: &str) -> Result<u32, String> {
 /// A share of a speed, from 1 % to 99.9 %: `90%` or `0.9`.
 ///
 /// # Errors
-/// What it should be.
+/// The valid forms.
 pub fn share(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 100.0));
     let value = digits.parse::<f64>().ok().map(|value| value / unit).filter(|value| (0.01..=0.999).contains(value));

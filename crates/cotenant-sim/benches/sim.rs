@@ -3,10 +3,12 @@
 //! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}` and
 //! `{"bench":"sim","case":"optimum","apps":"10 sgd, 10 bsgd","how":"listed","classes":…,"wall_s":…,"per_s":…}`, where
 //! `how` is `listed` (enumerated only), `evaluated` (simulated, too) or `searched` (with its value over the best of all
-//! classes). `per_cpu_s` is per second of this program's CPU time: what `per_s` is where nothing else runs.
+//! classes). `per_cpu_s` counts this process's CPU time, so that it equals `per_s` on an idle machine.
 //!
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on
 //! one core.
+//!
+//! Holds sim/workloads.
 
 use cotenant_model::machine::Machine;
 use cotenant_sim::batch::{self, Plan};
@@ -18,7 +20,7 @@ use std::time::Instant;
 
 const IVY: &str = include_str!("../../../machines/ivy-bridge-2s.toml");
 
-/// Programs that share data, stream, chase pointers and compute, a fourth of the tasks each.
+/// Programs that share data, stream, chase pointers and compute: a quarter of the tasks each.
 const PROGRAMS: [&str; 4] = ["sgd", "membench", "mcf06", "hubench"];
 
 fn scenario(tasks: usize, work_s: f64) -> Scenario {
@@ -29,13 +31,13 @@ fn scenario(tasks: usize, work_s: f64) -> Scenario {
     found.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The most memory that this process has had so far, KiB; `None` where Linux does not say.
+/// Peak memory of this process so far, KiB; `None` where Linux does not report it.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Seconds of CPU time of this thread so far; `None` where Linux does not say.
+/// CPU seconds of this thread so far; `None` where Linux does not report them.
 fn cpu_s() -> Option<f64> {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     schedstat.split_whitespace().next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
@@ -94,7 +96,7 @@ fn main() {
     let (scenario, seeds) = (scenario(64, 20.0), 16);
     let limits = Limits { classes: 1, evaluations: 1 };
     let plan = Plan { policies: vec!["sam".to_owned()], seeds, limits };
-    // One core does what `batch::run` does: each program alone, Linux, and the policy, each with every seed.
+    // One core does what `batch::run` does: each program alone, then Linux and the policy with every seed.
     let started = Instant::now();
     let sam = cotenant_policies::standard().make("sam", &scenario.config).unwrap_or_else(|e| panic!("{e}"));
     for seed in 1..=seeds {

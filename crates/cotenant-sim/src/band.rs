@@ -1,23 +1,23 @@
-//! How sure a prediction is: the same machine and programs, ten times with other figures where theirs are guesses.
+//! Uncertainty of a prediction: the same machine and programs, drawn ten times with other values for guessed figures.
 
 use crate::app::Program;
 use crate::machine::SimMachine;
 use fastrand::Rng;
 
-/// Machines that are drawn.
+/// Number of draws.
 pub const DRAWS: usize = 10;
 
 const SEED: u64 = 1;
 
-/// What latencies are multiplied by: the middle half of those in `machines/` that have a source lies within these of
-/// their median (`memory_ns` 69 to 160 around 107 ns, `llc_ns` 13 to 23 around 16 ns).
+/// Factors for latencies: the middle half of the sourced figures in `machines/` lies within these of the median
+/// (`memory_ns` 69 to 160 around 107 ns, `llc_ns` 13 to 23 around 16 ns).
 const LATENCY: (f64, f64) = (0.65, 1.5);
-/// Sustained over nominal bandwidth is 0.7 to 0.91 in the curves of `workloads/memory.toml`, and 0.85 is the guess.
+/// Sustained over nominal bandwidth: 0.7 to 0.91 in the curves of `workloads/memory.toml`; the guess is 0.85.
 const BANDWIDTH: (f64, f64) = (0.82, 1.07);
-/// A figure for any machine, from which this one may be as far as a generation; and of a program, words made figures.
+/// Figures taken from another generation of machine, and a program's figures derived from words.
 const GENERATION: (f64, f64) = (0.5, 2.0);
 
-/// What each guess may be multiplied by. Assumptions, but for what their comments name.
+/// The range of factors for each guess. Assumptions, except where a comment names a source.
 fn range(key: &str, stands_for_any: bool) -> (f64, f64) {
     match key {
         // The 10th and the 90th percentile over the median of the 28 curves in `workloads/memory.toml`.
@@ -40,8 +40,8 @@ fn factors(rng: &mut Rng, (low, high): (f64, f64)) -> [f64; DRAWS] {
     tenths.map(|tenth| low * (high / low).powf((tenth as f64 + rng.f64()) / DRAWS as f64))
 }
 
-/// The machine and the programs with other figures where theirs are guesses, always the same; none where nothing is a
-/// guess. Equal programs stay equal.
+/// The machine and the programs with other values for guessed figures; deterministic, empty if nothing was guessed.
+/// Equal programs stay equal.
 pub fn draws(machine: &SimMachine, programs: &[&Program]) -> Vec<(SimMachine, Vec<Program>)> {
     let keys = machine.guessed();
     if keys.is_empty() && programs.iter().all(|program| program.assumed.is_empty()) {
@@ -72,7 +72,7 @@ pub fn draws(machine: &SimMachine, programs: &[&Program]) -> Vec<(SimMachine, Ve
 }
 
 impl SimMachine {
-    /// Keys of the figures that are guesses, of its file's own (`source` begins with "guess") or for want of any.
+    /// Keys of guessed figures: those whose `source` begins with "guess", and those that the file leaves out.
     pub fn guessed(&self) -> Vec<&str> {
         let key = |guess: &'_ String| guess.split(" = ").next().map_or(0, str::len);
         let absent = self.guesses.iter().map(|guess| &guess[..key(guess)]);
@@ -82,7 +82,7 @@ impl SimMachine {
         keys
     }
 
-    /// With one figure of its section multiplied; unchanged where the key is none that it has.
+    /// With one figure of its section multiplied; unchanged if it has no such key.
     fn scaled(mut self, key: &str, by: f64) -> Self {
         let nodes = self.nodes();
         let local = self.memory_s[0][0];
@@ -103,7 +103,7 @@ impl SimMachine {
         }
         match key {
             "clock_hz" => self.clock_hz *= by,
-            // As much more to every node: what is beyond the local one is a figure of its own.
+            // Adds the same latency to every node, because distance beyond the local node is a separate figure.
             "memory_ns" => {
                 idle(&|s| s + local * (by - 1.0));
                 self.stations[..nodes].iter_mut().for_each(|s| s.idle_s *= by);

@@ -1,4 +1,4 @@
-//! A scenario under several policies with several seeds, on all cores of this machine; and what that says.
+//! A scenario under several policies with several seeds on all cores of this machine, with its statistics.
 
 use crate::app::Program;
 use crate::band::draws;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The search for the best static mapping: not a policy, for it needs the simulator's truth.
+/// The search for the best static mapping; not a policy, because it needs the simulator's ground truth.
 pub const OPTIMAL: &str = "optimal";
 
 /// A batch to run.
@@ -25,7 +25,7 @@ pub struct Plan {
     pub policies: Vec<String>,
     /// Seeds 1 to this, ≥ 1.
     pub seeds: u64,
-    /// How much the search for the optimum tries.
+    /// Budget of the search for the optimum.
     pub limits: Limits,
 }
 
@@ -34,11 +34,11 @@ pub struct Plan {
 pub struct Series {
     /// The policy, or [`OPTIMAL`].
     pub name: String,
-    /// One per seed; one altogether for the optimum.
+    /// One per seed; a single one for the optimum.
     pub outcomes: Vec<Outcome>,
-    /// What the search found, for [`OPTIMAL`].
+    /// The result of the search, for [`OPTIMAL`].
     pub best: Option<Best>,
-    /// Seconds that the search took, on the clock of the wall.
+    /// Wall-clock seconds that the search took.
     pub search_s: f64,
 }
 
@@ -47,17 +47,17 @@ pub struct Series {
 pub struct Batch {
     /// Per application: seconds of a run alone under the kernel, the mean over the seeds.
     pub alone_s: Vec<f64>,
-    /// `none` on `eevdf`, with NUMA balancing where the scenario's kernel has it, seed by seed: what everything is
-    /// compared with.
+    /// `none` on `eevdf`, with NUMA balancing if the scenario's kernel has it, seed by seed: the baseline of all
+    /// comparisons.
     pub linux: Vec<Outcome>,
     /// In the order of the plan.
     pub series: Vec<Series>,
 }
 
-/// Runs a batch. `progress` hears how many of how many simulations are done.
+/// Runs a batch. `progress` receives the number of finished simulations and of all.
 ///
 /// # Errors
-/// The first in the order of the plan, whichever came first in time.
+/// The first error in the order of the plan, independent of timing.
 pub fn run(
     scenario: &Scenario,
     plan: &Plan,
@@ -89,7 +89,7 @@ pub fn run(
         scenario.run(&*policy, scenario.kernel, seed, |_| ())
     };
     let outcomes = parallel(&runs, one, |n| progress(solo.len() + n, total))?;
-    // The search begins where the others came to rest, too: it is to be at least as good.
+    // The search starts from the placements that policies settled in, so that it is never worse than they are.
     let starts: Vec<Vec<usize>> = outcomes.iter().map(|outcome| outcome.places.clone()).collect();
     let series = |name: &String| Series { name: name.clone(), outcomes: Vec::new(), best: None, search_s: 0.0 };
     let mut batch = Batch { linux: Vec::new(), series: plan.policies.iter().map(series).collect(), alone_s };
@@ -110,9 +110,9 @@ pub fn run(
     Ok(batch)
 }
 
-/// The same on each machine and of the programs that [`draws`] gives, with two seeds at most and without [`OPTIMAL`],
-/// which keep it to a few times the work of ten seeds. Policies know what they know of the machine as it is. A draw in
-/// which the scenario does not come to an end is left out.
+/// The batch repeated on each machine and with the programs of [`draws`], at most two seeds and without [`OPTIMAL`],
+/// which limits the cost to a few batches. Policies keep the original machine's description. Draws in which the
+/// scenario does not finish are left out.
 pub fn drawn(
     scenario: &Scenario,
     plan: &Plan,
@@ -134,7 +134,7 @@ pub fn drawn(
     draws.into_iter().enumerate().filter_map(one).collect()
 }
 
-/// Results in the order of the jobs, made by as many threads as there are CPUs.
+/// Results in the order of the jobs, computed by one thread per CPU.
 ///
 /// # Errors
 /// The first in the order of the jobs.
@@ -170,13 +170,13 @@ pub fn parallel<J: Sync, R: Send, E: Send>(
 }
 
 impl Batch {
-    /// Mean seconds of a run of each application.
+    /// Mean seconds per run of each application.
     pub fn times(&self, series: &Series) -> Vec<f64> {
         let n = series.outcomes.len().max(1) as f64;
         (0..self.alone_s.len()).map(|a| series.outcomes.iter().map(|o| o.apps[a].time_s).sum::<f64>() / n).collect()
     }
 
-    /// Latencies of an application's requests over all seeds; the backlog is that of the worst.
+    /// Latencies of an application's requests over all seeds; the backlog is the worst seed's.
     pub fn latency(series: &Series, app: usize) -> Latency {
         let mut all = Latency::default();
         series.outcomes.iter().for_each(|o| all.merge(&o.apps[app].latency));
@@ -201,7 +201,7 @@ impl Batch {
         linux.zip(ours).map(|(linux, ours)| ours / linux - 1.0).collect()
     }
 
-    /// The same over the best of Linux's seeds, which is what SAM's evaluation compares with (§4.2).
+    /// The same compared with the best of Linux's seeds, as SAM's evaluation does (§4.2).
     pub fn over_linux_best(&self, series: &Series) -> f64 {
         let best = self.linux.iter().map(|o| mean_progress(&self.alone_s, o)).fold(0.0, f64::max);
         let ours: f64 = series.outcomes.iter().map(|o| mean_progress(&self.alone_s, o)).sum();
@@ -209,7 +209,7 @@ impl Batch {
     }
 }
 
-/// A mapping as `--map` takes it: `X` for the first application, `A`, `B` … for the further ones; `.` is free.
+/// A mapping as `--map` takes it: `X` for the first application, `A`, `B` … for the others; `.` is free.
 pub fn map_text(mapping: &[Slot]) -> String {
     let letters: Vec<char> = std::iter::once('X').chain(('A'..='Z').filter(|c| *c != 'X')).chain('a'..='z').collect();
     mapping.iter().map(|slot| if *slot == FREE { '.' } else { letters[*slot as usize % letters.len()] }).collect()
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::run::AppResult;
 
-    /// Two applications that take 1 and 4 s alone; each pair is their times with one seed.
+    /// Two applications that take 1 and 4 s alone; each pair holds their times with one seed.
     fn outcomes(times: &[[f64; 2]]) -> Vec<Outcome> {
         let app = |time_s: &f64| AppResult {
             name: String::new(),

@@ -1,5 +1,4 @@
-//! The simulated machine as characterization runs an application on it: the same script measures real and simulated
-//! programs.
+//! Runs an application on the simulated machine for characterization: one script measures real and simulated programs.
 
 use crate::app::{Program, known};
 use crate::kernel::{Kernel, KernelKind};
@@ -14,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Simulated time that a kernel beside the application has to fill its caches, and that it runs alone.
+/// Simulated time for which a co-running kernel fills its caches before the application starts.
 const BEFORE: Duration = Duration::from_millis(500);
-/// A run that takes longer, seconds, fails: nothing here does.
+/// A run longer than this, in seconds, fails; no program here needs as long.
 const LONGEST_S: f64 = 1e5;
-/// Units of an injector that are asked for at a time.
+/// Units of an injector requested at a time.
 const BATCH: f64 = 1_000.0;
 
 /// One program on one machine.
@@ -30,12 +29,12 @@ pub struct SimBench {
     /// Instructions of a thread in a run.
     instructions: f64,
     kernel: KernelKind,
-    /// What is random is drawn anew with each run.
+    /// Each run draws new random numbers.
     seed: u64,
 }
 
 impl SimBench {
-    /// A program of which each thread does in a run what it does alone in `work_s` seconds.
+    /// A program whose threads each do, per run, the work of `work_s` seconds alone.
     pub fn new(machine: Arc<SimMachine>, program: &Program, threads: Option<usize>, work_s: f64) -> Self {
         let program = Arc::new(machine.private.map_or_else(|| program.clone(), |core| core.carry(program)));
         let instructions = work_s * alone_per_s(&program, &machine);
@@ -52,12 +51,12 @@ impl SimBench {
         }
     }
 
-    /// A kernel that never ends, and how many units an instruction is.
+    /// A kernel that never ends, with its units per instruction.
     fn beside(&self, beside: &Beside) -> Result<(AppSpec, f64), Stop> {
         let program = known(&beside.kernel)
             .ok_or_else(|| Stop::Missing(format!("the simulator does not know the kernel {}", beside.kernel)))?;
         let program = self.machine.private.map_or_else(|| program.clone(), |core| core.carry(program));
-        // An access is a line; what does none counts instructions.
+        // An access counts as a line; a kernel without accesses counts instructions.
         let apki = program.phases[0].llc_apki;
         let units = if apki > 0.0 { apki / 1000.0 } else { 1.0 };
         let threads = beside.cpus.len();
@@ -79,7 +78,7 @@ fn failed(why: &Halt) -> Stop {
     Stop::Failed(why.to_string())
 }
 
-/// Events of the threads of an application up to now.
+/// Cumulative events of the threads of an application.
 fn counts(world: &World, app: usize) -> BTreeMap<Signal, f64> {
     let of = |signal: Signal| world.threads.iter().filter(|t| t.app == app).map(|t| t.counts[signal as usize]).sum();
     let all = Signal::ALL.iter().map(|&signal| (signal, of(signal)));
@@ -155,14 +154,15 @@ mod tests {
         (found.profile, found.left_out.into_iter().map(|left| left.name).collect())
     }
 
+    /// Holds measure/characterize.
     #[test]
     fn simulated_programs_are_characterized_by_the_same_script() {
         let (sharer, left_out) = measured("bigtable");
         let (stream, _) = measured("stitcher");
         let (alone, _) = measured("cpu");
         let score = |p: &AppProfile, level: &str| p.sensitivity[level].score;
-        // bigtable's threads use the same lines: they gain from one L2. stitcher streams: two threads on one bus are
-        // in each other's way.
+        // bigtable's threads share lines and gain from one L2. stitcher streams: two threads on one bus slow each
+        // other.
         assert!(score(&sharer, "l2") > 1.0 && score(&stream, "bus") < -1.0, "{sharer:?} {stream:?}");
         assert!(score(&alone, "l2").abs() < 0.01 && score(&alone, "bus").abs() < 0.01);
         assert_eq!(sharer.sensitivity["l2"].by, By::Cycles);

@@ -1,4 +1,4 @@
-//! What a policy may know of programs beforehand, measured as on a real machine: by running them alone.
+//! What a policy may know of programs in advance, measured as on a real machine: by running them alone.
 
 use crate::app::embedded;
 use crate::kernel::{Kernel, KernelKind};
@@ -13,13 +13,12 @@ use cotenant_policies::Heuristic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Two mappings whose times differ by less than this are equally good; Tang calls a prediction optimal up to there
-/// (§4.1).
+/// Mappings whose times differ by less than this count as equally good; Tang's limit for an optimal prediction (§4.1).
 const MARGIN: f64 = 0.01;
 /// Seconds of work per thread and calibration run: long enough for caches to fill.
 const WORK_S: f64 = 0.5;
 
-/// What was counted of a program that ran alone.
+/// Counts of a program that ran alone.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     time_s: f64,
@@ -36,7 +35,7 @@ impl Counted {
 }
 
 impl Scenario {
-    /// Takes over profiles that were made beforehand, by name; that of `mcf06` is also that of `mcf06#2`.
+    /// Adds profiles made beforehand, by name; the profile of `mcf06` also serves `mcf06#2`.
     pub fn know(&mut self, profiles: &BTreeMap<String, AppProfile>) {
         for (name, profile) in &mut self.profiles {
             let base = name.split_once('#').map_or(name.as_str(), |(base, _)| base);
@@ -47,14 +46,14 @@ impl Scenario {
         }
     }
 
-    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone
-    /// under `kernel` where it is not known, and the machine what counts as high on it, unless its file says so: two
-    /// threads of each program of `workloads/` are run on one last-level cache and on two; sharing is high from where
-    /// one is better, and a footprint, at low sharing, from where two are.
+    /// Measures the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from a run alone under `kernel`
+    /// where it is unknown. Unless the machine's file gives its thresholds, they are found from two threads of each
+    /// program of `workloads/`, once on one last-level cache and once on two. Sharing counts as high from where one
+    /// cache is better; a footprint, at low sharing, from where two are.
     ///
     /// # Errors
-    /// On a machine with one last-level cache and no `[heuristic]`, without a latency-sensitive application, and
-    /// where no speeds are found.
+    /// On a machine with one last-level cache and no `[heuristic]`, without a latency-sensitive application, and where
+    /// the solver does not converge.
     pub fn characterize(&mut self, kernel: KernelKind) -> Result<(), SimError> {
         let refuse = |why: &str, remedy: &str| {
             Refusal { policy: Heuristic.name(), why: why.to_owned(), remedy: remedy.to_owned() }.into()
@@ -103,11 +102,10 @@ impl Scenario {
         })
     }
 
-    /// What counts as high on this machine; `None` where no two cores have different last-level caches, or none the
-    /// same.
+    /// Thresholds for "high" on this machine; `None` where all cores share one last-level cache, or no two do.
     fn high(&self) -> Result<Option<High>, SimError> {
         let Some((together, apart)) = self.pairs() else { return Ok(None) };
-        // What two threads on one cache gain over two caches, as a fraction.
+        // What two threads gain on one cache compared with two, as a fraction.
         let mut seen: Vec<(Counted, f64)> = Vec::new();
         for program in embedded().values() {
             let spec = AppSpec::new("", Arc::new(program.clone()), 2, WORK_S * alone_per_s(program, &self.sim));
@@ -124,8 +122,8 @@ impl Scenario {
         Ok(Some(High { sharing: sharing.min(1.0), footprint_per_ms }))
     }
 
-    /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where
-    /// the machine has such, else on one node or package, so that nothing else differs.
+    /// Two CPUs on two cores of one last-level cache, and two with a cache each. All are on one memory path (Tang: bus)
+    /// if the machine has such, otherwise on one node or package, so that only the cache differs.
     fn pairs(&self) -> Option<([usize; 2], [usize; 2])> {
         let p = crate::places::Places::new(&self.sim);
         let (first, rest) = p.cpus.split_first()?;
@@ -141,13 +139,12 @@ impl Scenario {
     }
 }
 
-/// The value from which on a choice is worth making: of the values seen, the one that loses least where it is made at
-/// and above it and not below; of equals the highest. `gain` is what the choice brings. Above all values where it
-/// never does.
+/// The threshold that loses least when the choice is made at and above it; the highest of equals. `gain` is what the
+/// choice brings at a value. Above all values if the choice never pays.
 fn cut(seen: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mut seen: Vec<(f64, f64)> = seen.collect();
     seen.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Made nowhere, it loses what it would bring.
+    // If it is never made, the loss is what it would have gained.
     let mut lost: f64 = seen.iter().map(|s| s.1.max(0.0)).sum();
     let (mut best, mut least) = (f64::MAX, lost);
     for i in (0..seen.len()).rev() {

@@ -1,5 +1,4 @@
-//! A scenario for a time, whether or not anything ends: how fast each application is on the way, and where everything
-//! is at rest.
+//! A scenario over a fixed time: the speed of each application on the way, and the settled placement.
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
@@ -16,58 +15,58 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// When a course is looked at.
+/// When to look at a course.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// How often what was executed is noted.
+    /// The interval between records of executed instructions.
     pub every: Duration,
-    /// From when on the placement that holds longest is the one at rest, and threads have their late speeds.
+    /// From this time on, the placement that lasts longest counts as settled, and late speeds are measured.
     pub rest_from: Time,
 }
 
-/// What a scenario came to by its end.
+/// The result of a scenario that ran for a fixed time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Course {
     /// Instructions that each application has executed by the end of each look, cumulative.
     pub work: Vec<Vec<f64>>,
-    /// Instructions per second of each thread, application by application, once everything may be at rest.
+    /// Instructions per second of each thread, application by application, over the settled part.
     pub late: Vec<Vec<f64>>,
-    /// The CPU of each thread, application by application, in the placement at rest; empty where they never all ran.
+    /// The CPU of each thread in the settled placement, application by application; empty if they never all ran.
     pub places: Vec<usize>,
-    /// Where the accesses of each thread to memory go at the end: share per node.
+    /// Fraction of each thread's memory accesses per node at the end.
     pub pages: Vec<Vec<f64>>,
     /// Threads that changed CPUs after their first.
     pub migrations: u64,
-    /// Steps and samples that it took.
+    /// Steps and samples that the simulation took.
     pub steps: u64,
 }
 
-/// What is known about a machine at rest.
+/// Known facts about a settled machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest<'a> {
-    /// Where the accesses of each thread go, share per node; `None` = to where it touches its memory first, at rest.
+    /// Fraction of each thread's accesses per node; `None`: the nodes where it first touches its memory.
     pub pages: Option<&'a [Vec<f64>]>,
-    /// When it counts as settled.
+    /// The time from which the machine counts as settled.
     pub after: Time,
-    /// Until when its speeds are measured.
+    /// The end of the measurement of speeds.
     pub until: Time,
 }
 
-/// A simulated machine that is looked at on the way. Where the user does not allow it, pages do not move.
+/// A simulated machine observed on the way. Pages move only if the user allows it.
 struct Looked {
     host: SimHost,
     looks: Looks,
     next: Time,
     moves_pages: bool,
-    /// Whether the policy only tries where threads stand.
+    /// Whether the current placement is only a trial of the policy.
     tries: Rc<Cell<bool>>,
     work: Vec<Vec<f64>>,
-    /// Instructions of each thread until everything may be at rest.
+    /// Instructions of each thread until the machine counts as settled.
     early: Vec<Vec<f64>>,
 }
 
 impl Looked {
-    /// The next time at which something is noted, whatever the loop waits for.
+    /// The next time at which something is recorded, independent of the loop's wake-ups.
     fn stop(&self, until: Time) -> Time {
         let now = self.host.world.now();
         let rest = Some(self.looks.rest_from).filter(|from| *from > now);
@@ -130,11 +129,11 @@ impl Scenario {
         self.kernel.moves_memory(self.sim.nodes())
     }
 
-    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round, and
-    /// says whether the placement that stands from then on is only tried: such a one is never that at rest.
+    /// Runs the scenario under a policy to its end; programs need not finish. `watch` sees every round and returns
+    /// whether the placement from then on is only a trial: trials never count as settled.
     ///
     /// # Errors
-    /// Where the policy refuses, or no speeds are found.
+    /// If the policy refuses the machine, or the solver does not converge.
     pub fn course(
         &self,
         policy: &dyn DynPolicy,
@@ -156,7 +155,7 @@ impl Scenario {
         if policy.name() != "none" {
             drive(&mut looked, policy, &self.ctx(), Mode::Enforce, |round| tries.set(watch(round)))?;
         }
-        // A policy may have nothing more to decide.
+        // A policy may have no further decision to make.
         while looked.wait(self.end) != Wake::Exit {}
         if let Some(failure) = looked.host.failure() {
             return Err(self.halted(failure.clone()));
@@ -172,14 +171,14 @@ impl Scenario {
         Ok(Course { work: looked.work, late, places, pages, migrations, steps })
     }
 
-    /// Instructions per second of each application where each thread, application by application, stands on a CPU that
-    /// it never leaves; and what an instruction of theirs costs where none waits for another, seconds.
+    /// Instructions per second of each application with each thread fixed to the CPU in `places`, and seconds per
+    /// instruction as if no thread waited for another.
     ///
     /// # Errors
-    /// Where no speeds are found.
+    /// If the solver does not converge.
     ///
     /// # Panics
-    /// Where `places` has not one CPU for each thread.
+    /// `places` has not one CPU for each thread.
     pub fn at_rest(&self, places: &[usize], rest: Rest<'_>) -> Result<(Vec<f64>, Vec<f64>), SimError> {
         let mut specs = self.apps.clone();
         pin(&mut specs, places);
@@ -199,9 +198,9 @@ impl Scenario {
         Ok((speeds, world.report().iter().map(|app| app.cost_s).collect()))
     }
 
-    /// The static mapping with the highest `value` of the instructions per second of each application at rest, and the
-    /// CPU of each thread in it; else as [`Scenario::optimal`]. Where memory lies somewhere, threads of an application
-    /// stand near theirs as far as the mapping allows.
+    /// The static mapping with the highest `value` of the settled instructions per second, with the CPU of each thread;
+    /// otherwise as [`Scenario::optimal`]. Where memory has a fixed place, threads stand near their own as far as the
+    /// mapping allows.
     ///
     /// # Errors
     /// Those of [`Scenario::optimal`].
@@ -225,8 +224,8 @@ impl Scenario {
         Ok((best, places))
     }
 
-    /// The same CPUs for each application, exchanged among its threads so that those with most of their memory on a
-    /// node stand there first.
+    /// The same CPUs for each application, exchanged among its threads so that each is as near as possible to its
+    /// memory.
     pub fn near(&self, mut places: Vec<usize>, rest: Rest<'_>) -> Vec<usize> {
         let Some(pages) = rest.pages else { return places };
         let node_of = |cpu: usize| self.sim.topology.node_of(CpuId(cpu as u32)).unwrap_or_default();
@@ -251,13 +250,13 @@ impl Scenario {
     }
 }
 
-/// The geometric mean of speeds over those that count as one.
+/// The geometric mean of speeds over the speeds in `unit`.
 pub fn mean_share(speeds: &[f64], unit: &[f64]) -> f64 {
     let logs: f64 = speeds.iter().zip(unit).map(|(speed, unit)| (speed / unit).ln()).sum();
     (logs / unit.len().max(1) as f64).exp()
 }
 
-/// The least of speeds over those that count as one.
+/// The least of speeds over the speeds in `unit`.
 pub fn least_share(speeds: &[f64], unit: &[f64]) -> f64 {
     speeds.iter().zip(unit).map(|(speed, unit)| speed / unit).fold(f64::INFINITY, f64::min)
 }

@@ -1,11 +1,11 @@
-//! What policies need to know of a machine and its file does not say, derived from what the simulator knows of it.
+//! Derives what policies need to know of a machine from its `[simulator]` section where its file is silent.
 
 use crate::machine::SimMachine;
 use cotenant_model::Topology;
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::{DistanceUnit, Distances};
 
-/// What was derived, one line for people each.
+/// One line for people per derived figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Derived {
     /// The thresholds of `sam`.
@@ -14,11 +14,11 @@ pub struct Derived {
     pub distances: Option<String>,
 }
 
-/// Gives a machine thresholds ([`SimMachine::thresholds`]), and the latencies of its nodes as distances, where its file
-/// has none but a `[simulator]` section.
+/// Adds thresholds ([`SimMachine::thresholds`]) and the latencies of its nodes as distances, if the file has only a
+/// `[simulator]` section.
 ///
 /// # Errors
-/// Where that section is malformed, with the file.
+/// If that section is malformed; the message names the file.
 pub fn complete(machine: &mut Machine) -> Result<Derived, String> {
     let mut derived = Derived::default();
     if machine.simulator.is_none() {

@@ -10,8 +10,8 @@ use toml::Spanned;
 /// Most cores of a small machine.
 const MAX_CORES: i64 = 1_024;
 
-/// Bytes of last-level cache per core from which it is taken to include the private caches, where the file does not
-/// say: the servers of Intel that did (up to Broadwell) had 2 to 3 MiB, those that do not have 1.375 to 1.875 MiB.
+/// From this many bytes of last-level cache per core, the cache is taken as inclusive if the file does not say:
+/// inclusive servers of Intel (up to Broadwell) had 2 to 3 MiB, later ones 1.375 to 1.875 MiB.
 const INCLUSIVE_FROM: f64 = 2.0 * 1_048_576.0;
 
 #[derive(Deserialize)]
@@ -39,15 +39,15 @@ pub fn is_flat(text: &str) -> bool {
     toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
 }
 
-/// The machine that a text describes, where it is of this form.
+/// The machine described by a text, if it has this form.
 pub fn of(text: &str) -> Option<Result<Machine, AppError>> {
     is_flat(text).then(|| parse(text))
 }
 
-/// The machine that a text describes; `docs/reference/mix.md` says what its keys mean.
+/// Parses a machine; `docs/reference/mix.md` describes the keys.
 ///
 /// # Errors
-/// [`AppError`] names line and column of what is malformed, unknown, missing or not above zero.
+/// [`AppError`] gives line and column of malformed, unknown, missing or non-positive parts.
 pub fn parse(text: &str) -> Result<Machine, AppError> {
     let f: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let cores = *f.cores.get_ref();

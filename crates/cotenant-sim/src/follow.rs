@@ -1,4 +1,4 @@
-//! How memory follows threads under NUMA balancing, in the situations in which real kernels were measured: the scenario
+//! How memory follows threads under NUMA balancing, in the situations measured on real kernels: the scenario
 //! `numa-balancing` of `cargo xtask guests`.
 
 use crate::kernel::{Kernel, KernelKind, Placement};
@@ -26,21 +26,21 @@ llc_gbs = 100
 coherence_ns = [10, 20, 40]
 lines_in_flight = 10";
 
-/// Where threads run whose memory was touched on the first node.
+/// Where threads run whose memory was first touched on the first node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
-    /// On the other node; from the beginning, or after so many passes on the first.
+    /// On the other node: from the beginning, or after this many passes on the first.
     Other(u32),
     /// Every other one on the other node.
     Halves,
-    /// Wherever the kernel takes them.
+    /// Where the kernel puts them.
     Anywhere,
 }
 
-/// A situation: name, threads, MiB of each thread's own, MiB that all have in common.
+/// A situation: name, threads, private MiB of each thread, MiB shared by all.
 type Situation = (&'static str, usize, f64, f64, Where);
 
-/// Passes on the first node after which a process is no longer young.
+/// Scan passes on the first node after which a process no longer counts as young.
 const LATE: u32 = 6;
 const SITUATIONS: [Situation; 10] = [
     ("one-own", 1, 128.0, 0.0, Where::Other(0)),
@@ -55,39 +55,39 @@ const SITUATIONS: [Situation; 10] = [
     ("late-shared", 4, 0.0, 256.0, Where::Other(LATE)),
 ];
 
-/// How memory has come to the other node. In a pass, as many pages are scanned as the process has.
+/// How memory moved to the other node. A pass scans as many pages as the process has.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Arrival {
-    /// The part that is there in the end.
+    /// The fraction that has moved at the end.
     pub share: f64,
-    /// Passes that had been scanned when half of that was there.
+    /// Passes scanned when half of that had moved.
     pub half: f64,
     /// The same of 95 %.
     pub most: f64,
 }
 
-/// What became of a situation.
+/// Results of a situation.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Followed {
     /// Its name.
     pub situation: &'static str,
-    /// Of threads' own memory.
+    /// Private memory of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own: Option<Arrival>,
-    /// Of what they have in common.
+    /// Memory shared by the threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<Arrival>,
 }
 
-/// Lets memory follow in each situation, for twelve passes.
+/// Simulates twelve passes in each situation.
 ///
 /// # Errors
-/// [`Halt`] where a simulation does not end.
+/// [`Halt`] if a simulation does not end.
 pub fn situations() -> Result<Vec<Followed>, Halt> {
     SITUATIONS.iter().map(follow).collect()
 }
 
-/// Passes, and the shares of own and of common memory on the other node.
+/// Passes, and the fractions of private and of shared memory on the other node.
 type Point = (f64, [f64; 2]);
 
 fn follow(&(situation, threads, own, shared, at): &Situation) -> Result<Followed, Halt> {
@@ -133,7 +133,7 @@ fn follow(&(situation, threads, own, shared, at): &Situation) -> Result<Followed
     Ok(Followed { situation, own: (own > 0.0).then(|| of(0)), shared: (shared > 0.0).then(|| of(1)) })
 }
 
-/// A little further: scans are 100 ms apart at least.
+/// Slightly more time: scans are at least 100 ms apart.
 fn step(world: &mut World) -> Result<(), Halt> {
     let until = world.now() + Duration::from_millis(50);
     world.advance(until, false)
@@ -155,6 +155,7 @@ mod tests {
 
     /// Young memory comes with the scan that covers it; that of a process that ran elsewhere before, a pass later. What
     /// is shared by threads on two nodes is dealt out.
+    /// Holds sim/kernel.
     #[test]
     fn memory_arrives_within_a_pass_and_later_within_two() {
         let all = situations().unwrap();

@@ -13,34 +13,33 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How counters lie, and what reading them costs.
+/// Errors of counters, and the cost of reading them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// Standard deviation of what is counted in an interval, as a fraction; 0 = exact.
+    /// Standard deviation of the counts in an interval, as a fraction; 0 = exact.
     pub noise: f64,
     /// Probability, 0–1, that a counter was not assigned in an interval (multiplexing).
     pub gaps: f64,
-    /// Seconds that each task that ran costs the observer per sample. They are taken from a task where no CPU is idle.
+    /// CPU seconds per sample for each task that ran. They are charged to a task if no CPU is idle.
     pub cost_s: f64,
-    /// Seconds that looking at a page costs the observer, per look and page that a process has: accessed bits and
-    /// page tables. They are taken from a task where no CPU is idle.
+    /// CPU seconds per look for each page of a process (accessed bits, page tables). They are charged to a task if no
+    /// CPU is idle.
     pub page_scan_s: f64,
-    /// Seconds that it costs a task to touch a page for the first time since the last look: page faults, or accessed
-    /// bits to be set.
+    /// Seconds that a task pays to touch a page first after a look: page faults, or accessed bits to be set.
     pub page_fault_s: f64,
-    /// How wrong what programs report of their progress is; `None` = they report nothing.
+    /// Error of the progress that programs report; `None`: they report nothing.
     pub progress: Option<Reports>,
 }
 
 impl Default for Observation {
-    /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of
-    /// them every 100 ms, `docs/reference/overhead.md`). Pages are not looked at, and programs report nothing.
+    /// Exact and without gaps, at 42 µs per sample of 10 running tasks as measured on Linux (0.42 % of a CPU for 100
+    /// tasks every 100 ms, `docs/reference/overhead.md`). No looks at pages, no reports.
     fn default() -> Self {
         Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0, progress: None }
     }
 }
 
-/// Whether a signal is counted: what the model does not know is absent, and so is what the machine does not have.
+/// Whether a signal is counted: false for signals that the model or the machine lacks.
 pub(crate) fn counted(machine: &SimMachine, signal: Signal) -> bool {
     match signal {
         Signal::L1Misses | Signal::ContextSwitches => false,
@@ -49,7 +48,7 @@ pub(crate) fn counted(machine: &SimMachine, signal: Signal) -> bool {
     }
 }
 
-/// What was told of a task so far.
+/// What the last sample reported of a task.
 #[derive(Clone, Debug, Default)]
 struct Told {
     truth: [f64; Signal::COUNT],
@@ -57,11 +56,11 @@ struct Told {
     info: Arc<TaskInfo>,
 }
 
-/// Seed of the observer's own randomness, so that what is observed does not change what happens.
+/// Separate seed, so that observing does not change the simulated course.
 const OBSERVER: u64 = 0x0b5e_77e5;
 
-/// Pages are looked at when a sample is taken, but not more often than this, however often policies are woken: a
-/// collector has its own clock (Tumanov et al. §4.2: 20 Hz), as those of live machines have.
+/// The shortest interval between looks at pages: a collector has its own clock, as on real machines (Tumanov et al.
+/// §4.2: 20 Hz).
 const LOOKS_EVERY_NS: u64 = 50_000_000;
 
 /// A simulated machine to drive.
@@ -72,18 +71,18 @@ pub struct SimHost {
     observation: Observation,
     rng: Rng,
     told: BTreeMap<u32, Told>,
-    /// What each application reports; none where they report nothing.
+    /// What each application reports; empty if programs report nothing.
     reporters: Vec<Reporter>,
-    /// When pages were last looked at, and how often each task had accessed memory by then.
+    /// The time of the last look at pages, and each task's memory accesses by then.
     looked: (Time, BTreeMap<u32, f64>),
-    /// The slot of each thread of the last sample.
+    /// The slot of each thread in the last sample.
     slots: BTreeMap<u32, usize>,
     failure: Option<Halt>,
     end: Time,
 }
 
 impl SimHost {
-    /// A host of that world, which ends at `end` at the latest.
+    /// A host for this world; it ends at `end` at the latest.
     pub fn new(world: World, observation: Observation, seed: u64, end: Time) -> Self {
         let apps = 0..world.apps.len();
         let reporters = observation.progress.map(|how| apps.map(|app| Reporter::new(how, seed, app)).collect());
@@ -101,12 +100,12 @@ impl SimHost {
         }
     }
 
-    /// Why the machine came to a halt, if it did.
+    /// The reason if the machine halted.
     pub fn failure(&self) -> Option<&Halt> {
         self.failure.as_ref()
     }
 
-    /// The task's thread; `None` where another thread has taken its slot since the last sample.
+    /// The task's thread; `None` if its slot has been reused since the last sample.
     fn thread(&self, task: TaskId) -> Option<usize> {
         self.slots.get(&task.0).copied().filter(|&slot| {
             let t = &self.world.threads[slot];
@@ -114,7 +113,7 @@ impl SimHost {
         })
     }
 
-    /// What observing costs.
+    /// Charges the cost of observing.
     fn charge(&mut self) {
         let running = self.world.threads.iter().filter(|t| t.cpu.is_some()).count();
         self.world.pay(running as f64 * self.observation.cost_s);
@@ -138,7 +137,7 @@ impl SimHost {
                 let t = &mut self.world.threads[thread];
                 let so_far = t.counts[Signal::PrivateMisses as usize];
                 let accesses = (so_far - self.looked.1.insert(t.id, so_far).unwrap_or(0.0)).max(0.0);
-                // Accesses to pages at random leave each untouched with probability exp(−accesses / pages).
+                // Random accesses leave each page untouched with probability exp(−accesses / pages).
                 t.debt_s += pages * -(-accesses / pages).exp_m1() * page_fault_s;
             }
         }
@@ -224,7 +223,7 @@ impl Host for SimHost {
         Ok(Sample { at: world.now(), tasks, cpus, apps, numa_balancing })
     }
 
-    /// Simulated programs report their latencies themselves: there is nothing to watch.
+    /// Simulated programs report their latencies themselves, so there is no endpoint to watch.
     fn watch(&mut self, _: Time) {}
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
@@ -269,7 +268,7 @@ impl Host for SimHost {
 
     fn wait(&mut self, until: Time) -> Wake {
         let until = until.min(self.end);
-        // Who waits has taken a sample, and may ask for the present time again.
+        // The caller has taken a sample and may ask for the present time again.
         self.world.samples += 1;
         let work = self.world.work().map_err(Halt::from);
         if let Err(failure) = work.and_then(|()| self.world.advance(until, true)) {
@@ -284,8 +283,8 @@ impl Host for SimHost {
 }
 
 impl World {
-    /// Takes a thread off its CPU until [`Self::resume`]. What it holds of the caches counts as lost: others fill a
-    /// cache of some MB within milliseconds.
+    /// Takes a thread off its CPU until [`Self::resume`]. Its cache contents count as lost, because others fill a cache
+    /// of some MB within milliseconds.
     pub(crate) fn pause(&mut self, thread: usize) {
         if let Some(cpu) = self.stand(thread, None) {
             let t = &mut self.threads[thread];
@@ -296,14 +295,14 @@ impl World {
         }
     }
 
-    /// Lets a paused thread go on, as a woken one: on the CPU that it had, if that is idle, else on the idlest.
+    /// Resumes a paused thread like a woken one: on its former CPU if that is idle, otherwise on the idlest.
     pub(crate) fn resume(&mut self, thread: usize) {
         let Some(before) = self.threads[thread].paused.take() else { return };
         self.put_back(thread, before);
         self.kernel.disturb(self.now);
     }
 
-    /// Gives a thread a mask, and moves it where it no longer may be where it is.
+    /// Sets a thread's mask, and moves the thread if its CPU is no longer allowed.
     pub(crate) fn set_mask(&mut self, thread: usize, mask: CpuSet) {
         let t = &mut self.threads[thread];
         if t.mask == mask {

@@ -1,29 +1,29 @@
-//! The simulated kernel: which CPU a thread runs on, inside the mask that it has. It runs under every policy; `none`
+//! The simulated kernel: which CPU within its mask a thread runs on. It runs under every policy; the policy `none`
 //! under a kernel is Linux.
 //!
-//! What is modelled and what not: `docs/reference/simulated-kernels.md`.
+//! `docs/reference/simulated-kernels.md` lists what is modelled and what is not.
 
 use crate::Ns;
 use std::fmt;
 use std::str::FromStr;
 
-/// How threads are placed.
+/// The placement of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Linux 6.6 and later: the idlest place at fork and exec, run-queue lengths balanced, wake-ups near the waker.
     #[default]
     Eevdf,
-    /// Linux 7.2 and later, `CONFIG_SCHED_CACHE`: besides, a process's threads are drawn to one last-level cache
-    /// while it has room.
+    /// Linux 7.2 and later, `CONFIG_SCHED_CACHE`: also draws a process's threads to one last-level cache while that has
+    /// room.
     CacheAware,
 }
 
 /// A kernel by its name: `eevdf`, `cache-aware`, each with or without `+numa-balancing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelKind {
-    /// How threads are placed.
+    /// The placement of threads.
     pub placement: Placement,
-    /// Whether pages follow threads and threads follow pages.
+    /// Whether NUMA balancing moves pages to threads and threads to pages.
     pub numa_balancing: bool,
 }
 
@@ -31,13 +31,13 @@ impl KernelKind {
     /// Linux with `kernel.numa_balancing=0`.
     pub const EEVDF: Self = Self { placement: Placement::Eevdf, numa_balancing: false };
 
-    /// Linux as distributions ship it, on a machine with so many memory nodes: NUMA balancing is on where there are
-    /// several (`CONFIG_NUMA_BALANCING_DEFAULT_ENABLED`).
+    /// Linux as distributions ship it: NUMA balancing is on with several memory nodes
+    /// (`CONFIG_NUMA_BALANCING_DEFAULT_ENABLED`).
     pub fn shipped(nodes: usize) -> Self {
         Self { numa_balancing: nodes > 1, ..Self::EEVDF }
     }
 
-    /// Whether it moves memory on a machine with so many nodes.
+    /// Whether it moves memory on a machine with this number of nodes.
     pub fn moves_memory(self, nodes: usize) -> bool {
         self.numa_balancing && nodes > 1
     }
@@ -69,13 +69,13 @@ impl fmt::Display for KernelKind {
     }
 }
 
-/// Run queues are looked at so often, ns, until nothing moves any more.
+/// The interval of load balancing, ns, until nothing moves any more.
 pub(crate) const BALANCE: Ns = 4_000_000;
 
 /// A kernel at work.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Which.
+    /// Its kind.
     pub kind: KernelKind,
     pub(crate) balance: Option<Ns>,
     /// The next turn of NUMA balancing.
@@ -83,12 +83,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// One that has not looked yet.
+    /// A kernel that has not balanced yet.
     pub fn new(kind: KernelKind) -> Self {
         Self { kind, balance: None, scan: Ns::MAX }
     }
 
-    /// When it next does something by itself.
+    /// The time of its next own action.
     pub(crate) fn next_turn(&self) -> Option<Ns> {
         let scan = self.kind.numa_balancing.then_some(self.scan);
         [self.balance, scan].into_iter().flatten().min()

@@ -1,4 +1,4 @@
-//! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
+//! A machine with the figures that the simulator needs: capacities, latencies and bandwidths.
 
 use crate::app::{AppError, Fault, LINE, POSITIVE, Private, SIMULATOR, given, number};
 use crate::occupancy::{self, Nearer, Replacement};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
 
-/// The `[simulator]` section of a machine file. What is absent is a guess, listed in [`SimMachine::guesses`].
+/// The `[simulator]` section of a machine file. Absent figures are guessed and listed in [`SimMachine::guesses`].
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Section {
@@ -41,7 +41,7 @@ struct Section {
     migration_us: Option<Spanned<f64>>,
     page_move_gbs: Option<Spanned<f64>>,
     page_kib: Option<Spanned<f64>>,
-    /// Per key: where its figure comes from.
+    /// The source of each key's figure.
     #[serde(default)]
     sources: BTreeMap<String, String>,
 }
@@ -51,10 +51,10 @@ struct File {
     simulator: Option<Spanned<Section>>,
 }
 
-/// Bytes of a page, where the machine file does not say otherwise.
+/// Bytes of a page, if the machine file gives none.
 pub(crate) const PAGE: f64 = 4096.0;
 
-/// Latency of the idle memory that the measured programs' `mlp` refers to (`workloads/*.toml`), seconds.
+/// Idle memory latency to which the measured programs' `mlp` refers (`workloads/*.toml`), seconds.
 pub const MEASURED_MEMORY_S: f64 = 82e-9;
 
 /// A last-level cache.
@@ -64,31 +64,30 @@ pub struct Cache {
     pub bytes: f64,
 }
 
-/// A bandwidth at which nothing waits.
+/// A bandwidth without queueing.
 const UNLIMITED_GBS: f64 = 1e12;
 
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimMachine {
-    /// CPUs and what they share.
+    /// CPUs and their shared resources.
     pub topology: Topology,
     /// Clock, Hz.
     pub clock_hz: f64,
     /// One per LLC domain.
     pub caches: Vec<Cache>,
-    /// Ways of each of these, where lines fall into sets at random; `None`: whatever fits finds room.
+    /// Ways of each of these, where lines map to sets at random; `None`: no conflict misses.
     pub llc_ways: Option<u32>,
-    /// The level of these, counted from the cores; `None` where the topology does not tell of caches.
+    /// The level of these, counted from the cores; `None` if the topology has no caches.
     pub last_level: Option<u8>,
     /// Caches that several cores share before those, from the cores outward.
     pub near: Vec<Near>,
-    /// Whether the last-level caches hold what the nearer caches hold, too. Of use where there are shared ones among
-    /// these; else [`Self::private`] has it.
+    /// Whether the last-level caches include the nearer ones. Used with shared nearer levels; otherwise see
+    /// [`Self::private`].
     pub inclusive: bool,
     /// Replacement of all shared caches.
     pub replacement: Replacement,
-    /// Private caches that differ from those that programs were measured with; `None` leaves programs as they were
-    /// measured.
+    /// Private caches that differ from the measured ones; `None` leaves programs as measured.
     pub private: Option<Private>,
     /// Latency of an LLC hit.
     pub llc_s: f64,
@@ -99,7 +98,7 @@ pub struct SimMachine {
     pub from_cpu_s: Option<Vec<Vec<f64>>>,
     /// Everything that queues: nodes first, then links (from × nodes + to), buses and caches.
     pub stations: Vec<Station>,
-    /// The first station of the last-level caches' bandwidths, where these are limited.
+    /// The first station of the last-level caches' bandwidths, if these are limited.
     pub llc_station: Option<usize>,
     /// Per CPU number: the station of its bus.
     pub bus_of: Vec<Option<usize>>,
@@ -107,20 +106,20 @@ pub struct SimMachine {
     pub coherence_s: [f64; 3],
     /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
     pub smt: f64,
-    /// Clock of a package's cores over [`Self::clock_hz`], by how many of them work: first of one, last of as many as
-    /// there are more. Empty: always 1. Cycles are counted at `clock_hz` all the same.
+    /// Clock of a package's cores over [`Self::clock_hz`], by the number of busy cores; the last entry holds for more.
+    /// Empty: always 1. Cycles are counted at `clock_hz` regardless.
     pub turbo: Vec<f64>,
-    /// Lines that one core can have under way to memory.
+    /// Lines that one core can have in flight to memory.
     pub lines_in_flight: f64,
     /// Direct cost of a migration.
     pub migration_s: f64,
     /// Bytes per second at which one CPU moves pages between idle nodes.
     pub page_move_bytes_per_s: f64,
-    /// Bytes of a page of its kernel: each that is touched costs its watcher a fault.
+    /// Bytes of a page of its kernel: each touched page costs its observer a fault.
     pub page_bytes: f64,
-    /// Figures that no source gives, as `key = value`.
+    /// Figures without any source, as `key = value`.
     pub guesses: Vec<String>,
-    /// Keys of figures that the file gives and calls a guess.
+    /// Keys of figures that the file marks as guesses.
     pub assumed: Vec<String>,
 }
 
@@ -128,15 +127,15 @@ impl SimMachine {
     /// Of a machine, as [`Self::new`].
     ///
     /// # Errors
-    /// What is wrong in its `[simulator]`, with its file.
+    /// If `[simulator]` is malformed; the message names the file.
     pub fn of(machine: &Machine) -> Result<Self, String> {
         Self::new(machine).map_err(|why| format!("{}:{why}", machine.place()))
     }
 
-    /// Of a machine. What its file does not say under `[simulator]` is guessed, and listed.
+    /// Builds it from a machine. Figures missing under `[simulator]` are guessed and listed.
     ///
     /// # Errors
-    /// Where the section is malformed or a figure is out of range; line and column are the file's.
+    /// If the section is malformed or a figure out of range, with the file's line and column.
     pub fn new(machine: &Machine) -> Result<Self, AppError> {
         let text = machine.simulator.as_deref().unwrap_or_default();
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
@@ -182,7 +181,7 @@ impl SimMachine {
         let said = hops || nanoseconds(&topology).is_some();
         let remote_ns = if node_count > 1 && !said { get("remote_ns", &s.remote_ns, 59.0)? } else { 0.0 };
         let hop_ns = if hops { get("hop_ns", &s.hop_ns, 0.01 * memory_ns)? } else { 0.0 };
-        // On a mesh a tile's node is only the nearest of the controllers: there is nothing to cross between two nodes.
+        // On a mesh a tile's node is only its nearest controller: no link lies between two nodes.
         let on_mesh = hops && s.link_gbs.is_none() && topology.cpus().iter().all(|cpu| cpu.coord.is_some());
         let link_gbs = if on_mesh {
             UNLIMITED_GBS
@@ -199,7 +198,7 @@ impl SimMachine {
         };
         let llc_bytes = given(SIMULATOR, "llc_bytes", s.llc_bytes.as_ref(), POSITIVE)?;
         let last = |cpus: &CpuSet| {
-            // Most caches are elsewhere, which the first CPU tells at once.
+            // Most caches do not contain the first CPU, so that this cheap check comes first.
             let holds = |of: &CpuSet| cpus.first().is_some_and(|cpu| of.contains(cpu)) && cpus.is_subset(of);
             let of = |r: &&cotenant_model::topology::Resource| matches!(r.kind, Kind::Cache(_)) && holds(&r.cpus);
             topology.resources().iter().filter(of).max_by_key(|r| r.level)
@@ -258,12 +257,12 @@ impl SimMachine {
         })
     }
 
-    /// SAM's thresholds, as its own procedure finds them on this machine: thresholds belong to a machine and its
-    /// counters, and here every line is counted. `None` with one last-level cache: nothing can be apart.
+    /// SAM's thresholds, derived by its own procedure for this machine, on which every line is counted. `None` with a
+    /// single last-level cache, because threads cannot be apart.
     ///
     /// Coherence (§2.1): two sharers with `c` seconds of computation per transfer lose `(far − near) / (c + near)` by
-    /// being apart; where that is 5 %, a transfer comes every `21 (far − near)`. Bandwidth (§2.2): what a package's
-    /// memory delivers, see [`SimMachine::exhausted_per_s`]. Remote loads: the rate whose longer latency costs 5 %.
+    /// being apart; a loss of 5 % means a transfer every `21 (far − near)`. Bandwidth (§2.2): what a package's memory
+    /// delivers, see [`SimMachine::exhausted_per_s`]. Remote loads: the rate at which longer latency costs 5 %.
     pub fn thresholds(&self) -> Option<Thresholds> {
         let packages = self.topology.packages().len();
         let far = match (packages, self.caches.len()) {
@@ -282,8 +281,8 @@ impl SimMachine {
         })
     }
 
-    /// LLC misses per second of a package from which on its memory counts as exhausted (SAM §2.2): what it delivers to
-    /// copies without row-buffer locality, which write back one line for two that they miss, minus 20 %.
+    /// LLC misses per second at which a package's memory counts as exhausted (SAM §2.2): the rate delivered to copies
+    /// without row-buffer locality that write back one line per two misses, minus 20 %.
     pub fn exhausted_per_s(&self) -> f64 {
         let packages = self.topology.packages().len().max(1) as f64;
         let nodes: f64 = self.stations[..self.nodes()].iter().map(|node| node.low).sum::<f64>() / packages;
@@ -291,7 +290,7 @@ impl SimMachine {
         0.8 * nodes.min(bus) / (1.5 * LINE)
     }
 
-    /// Clock of a core in whose package so many cores work, Hz.
+    /// Clock of a core, Hz, with this many busy cores in its package.
     pub fn clock(&self, working: u32) -> f64 {
         let factor = self.turbo.get(working.saturating_sub(1) as usize).or(self.turbo.last());
         self.clock_hz * factor.copied().unwrap_or(1.0)
@@ -302,35 +301,34 @@ impl SimMachine {
         self.from_cpu_s.as_ref().map_or_else(|| self.memory_s[node][to], |rows| rows[cpu][to])
     }
 
-    /// Misses over which latency beyond [`MEASURED_MEMORY_S`] is spread: a program's `mlp`, as far as a core can have
-    /// so many lines under way.
+    /// Number of misses that overlap beyond [`MEASURED_MEMORY_S`]: a program's `mlp`, limited by the lines that a core
+    /// can have in flight.
     ///
-    /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs
-    /// so many lines ahead, not so many nanoseconds. What memory takes longer, by load or by distance, each line
-    /// shows once per lines under way. PROFET's programs on four memories bear this out
-    /// (`lab/docs/workloads-errors-memory.md`).
+    /// A larger `mlp` reflects prefetching, which runs a number of lines ahead, not of nanoseconds: it hides only the
+    /// latency that it was built for. Extra latency from load or distance is therefore divided by the lines in flight
+    /// only. PROFET's programs on four memories confirm this (`lab/docs/workloads-errors-memory.md`).
     pub fn overlap(&self, mlp: f64) -> f64 {
         mlp.min(self.lines_in_flight)
     }
 
-    /// Seconds that a miss costs where memory takes `latency_s`, for a program of this `mlp`.
+    /// Seconds per miss for a program of this `mlp`, if memory takes `latency_s`.
     pub fn miss_s(&self, latency_s: f64, mlp: f64) -> f64 {
         let known = latency_s.min(MEASURED_MEMORY_S);
         known / mlp + (latency_s - known) / self.overlap(mlp)
     }
 
-    /// Bytes of a last-level cache that programs of so many bytes together find room in.
+    /// Usable bytes of a last-level cache for programs with this total footprint.
     pub fn room(&self, capacity: f64, demand: f64) -> f64 {
         self.llc_ways.map_or(capacity, |ways| occupancy::room(capacity, ways, demand))
     }
 
-    /// What the caches before the last hold of a program, `bytes` of it in shared ones.
+    /// What the caches before the last level hold of a program, `bytes` of it in shared ones.
     pub fn nearer(&self, bytes: f64) -> Nearer {
         let inclusive = self.inclusive && !self.near.is_empty();
         Nearer { bytes, inclusive: inclusive.then(|| self.private.map_or(0.0, |p| p.bytes)) }
     }
 
-    /// How many memory nodes there are.
+    /// Number of memory nodes.
     pub fn nodes(&self) -> usize {
         self.memory_s.len()
     }
@@ -340,7 +338,7 @@ impl SimMachine {
         self.nodes() + from * self.nodes() + to
     }
 
-    /// The station of a cache's bandwidth, where that is limited.
+    /// The station of a cache's bandwidth, if that is limited.
     pub fn cache_station(&self, domain: usize) -> Option<usize> {
         self.llc_station.map(|first| first + domain)
     }
@@ -351,7 +349,7 @@ fn page_bytes(s: &Section) -> Result<f64, Fault> {
     Ok(given(SIMULATOR, "page_kib", s.page_kib.as_ref(), POSITIVE)?.map_or(PAGE, |kib| 1024.0 * kib))
 }
 
-/// The clock by working cores, over the nominal one.
+/// Clock by busy cores, over the nominal one.
 fn turbo(section: &Section) -> Result<Vec<f64>, Fault> {
     let Some(steps) = &section.turbo else { return Ok(Vec::new()) };
     let sound = |step: &f64| (0.1..=10.0).contains(step);
@@ -362,11 +360,10 @@ fn turbo(section: &Section) -> Result<Vec<f64>, Fault> {
     Ok(steps.get_ref().clone())
 }
 
-/// Part of the lines of private caches that are in use, where the file does not say: a guess.
+/// Fraction of lines in private caches that are in use, if the file does not say: a guess.
 const IN_USE: f64 = 0.5;
 
-/// The private caches, where the section says anything of them, or where they lie before shared ones that are not the
-/// last.
+/// The private caches, if the section describes them, or if they come before shared ones that are not the last.
 fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, Fault> {
     let (known, guess, inclusive) = match (m.near.first(), s.inclusive) {
         (Some(first), _) => {
@@ -406,7 +403,7 @@ fn nanoseconds(topology: &Topology) -> Option<Vec<Vec<f64>>> {
     (d.unit == DistanceUnit::Nanoseconds && d.rows.len() == topology.nodes().len()).then(|| d.rows.clone())
 }
 
-/// Adds a station for each front-side bus; per CPU number, which is its.
+/// Adds a station for each front-side bus; returns the station of each CPU number.
 fn buses(
     topology: &Topology,
     s: &Section,
@@ -428,8 +425,8 @@ fn buses(
     Ok(bus_of)
 }
 
-/// Idle latencies, seconds: measured ones as they are; else `hop` more per hop, or `remote` more for every other
-/// node, in proportion to the SLIT where there is one.
+/// Idle latencies, seconds: measured ones unchanged; otherwise `hop` more per hop, or `remote` more for other nodes, in
+/// proportion to the SLIT if there is one.
 fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64, hop_ns: f64) -> Vec<Vec<f64>> {
     if let Some(rows) = nanoseconds(topology) {
         return rows.iter().map(|row| row.iter().map(|ns| ns / 1e9).collect()).collect();
@@ -460,7 +457,7 @@ fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64, h
     (0..nodes).map(|f| (0..nodes).map(|t| (local_ns + extra(f, t)) / 1e9).collect()).collect()
 }
 
-/// Per CPU number: idle latencies to each node, seconds, where the topology has distances of cores in ns or hops.
+/// Per CPU number: idle latencies to each node, seconds, if the topology has distances of cores in ns or hops.
 fn per_core(topology: &Topology, local_ns: f64, hop_ns: f64) -> Option<Vec<Vec<f64>>> {
     let d = topology.parts().distances.as_ref()?;
     let (cores, nodes) = (topology.cores().len(), topology.nodes().len());
@@ -500,7 +497,7 @@ mod tests {
         let cases: [(Parts, &[&[f64]]); 8] = [
             (Parts { distances: None, ..two.clone() }, &[&[100.0, 160.0], &[160.0, 100.0]]),
             (with(Slit, &[&[10.0, 12.0], &[20.0, 10.0]], two.clone()), &[&[100.0, 160.0], &[160.0, 100.0]]),
-            // It tells nothing of the other node.
+            // The SLIT does not distinguish the other node.
             (with(Slit, &[&[10.0, 10.0], &[10.0, 10.0]], two.clone()), &[&[100.0, 160.0], &[160.0, 100.0]]),
             (
                 with(Slit, &[&[10.0, 20.0, 35.0], &[20.0, 10.0, 20.0], &[35.0, 20.0, 15.0]], three),

@@ -1,20 +1,20 @@
-//! How much of a shared cache each tenant holds, as time goes on.
+//! How much of a shared cache each tenant holds over time.
 //!
-//! Both replacements fill linearly while there is room. When there is none, `random` evicts lines in proportion to
-//! what each tenant holds; `lru` evicts the lines older than the one age T at which everything that is younger just
-//! fits (Che's approximation; Denning's working set).
+//! Both policies fill linearly while there is room. In a full cache, `random` evicts in proportion to what each tenant
+//! holds; `lru` evicts lines older than the age T at which all younger ones just fit (Che's approximation; Denning's
+//! working set).
 
 use crate::app::{Curve, LINE};
 use serde::Deserialize;
 
-/// How a cache chooses what to evict.
+/// The replacement policy of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replacement {
-    /// Any line, whichever tenant's and however old. The default: it came nearer to measured mixes than `lru`.
+    /// Any line, regardless of tenant and age. The default, because it matched measured mixes better than `lru`.
     #[default]
     Random,
-    /// The line that was not used for longest.
+    /// The least recently used line.
     Lru,
 }
 
@@ -23,34 +23,34 @@ pub enum Replacement {
 pub struct Tenant<'a> {
     /// Bytes that it holds.
     pub held: f64,
-    /// Accesses per second that the curve is about: the misses of the private caches.
+    /// Accesses per second to which the curve applies: the misses of the private caches.
     pub rate: f64,
     /// Its miss-ratio curve.
     pub curve: &'a Curve,
-    /// Tenants of one group have data in common; groups are numbered densely from 0.
+    /// Tenants of one group share data; groups are numbered densely from 0.
     pub group: usize,
-    /// Share of the lines of each other member of its group that it can use, too, 0–1.
+    /// Fraction (0–1) of each other member's lines that it can use.
     pub shared: f64,
-    /// Bytes that it can hold at most.
+    /// Most bytes that it can hold.
     pub bound: f64,
-    /// What nearer caches hold of it.
+    /// Its part in nearer caches.
     pub nearer: Nearer,
-    /// Bytes of its own that come again as soon as they are evicted: an inclusive cache does not see them used in the
-    /// private ones.
+    /// Its bytes that return as soon as they are evicted: an inclusive cache does not see their use in the private
+    /// ones.
     pub kept: f64,
 }
 
-/// What the caches before one hold: a line that is there is not asked for here.
+/// Contents of the nearer caches: accesses to their lines do not reach this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nearer {
-    /// Bytes of the shared ones.
+    /// Bytes in the shared ones.
     pub bytes: f64,
-    /// Where this cache holds what the nearer ones hold, too: bytes of the private ones.
+    /// If this cache is inclusive: bytes in the private ones.
     pub inclusive: Option<f64>,
 }
 
 impl Nearer {
-    /// Bytes that a program has beyond its private caches, where it has `held` of this one.
+    /// Bytes of a program beyond its private caches, with `held` bytes in this one.
     pub fn with(self, held: f64) -> f64 {
         match self.inclusive {
             None => self.bytes + held,
@@ -65,7 +65,7 @@ impl Tenant<'_> {
         self.at(self.usable(group))
     }
 
-    /// Bytes of the cache that it can use: its own and, as far as they share, those of its group, which holds `group`.
+    /// Bytes of the cache that it can use: its own, plus the shared part of its group, which holds `group`.
     pub fn usable(&self, group: f64) -> f64 {
         self.held + self.shared * (group - self.held).max(0.0)
     }
@@ -92,12 +92,11 @@ fn sum(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64, sums: &mut [f64]
     }
 }
 
-/// Bytes of a cache of `capacity` that programs of `demand` bytes together find room in, where each line falls into one
-/// of its sets at random, as pages of 4 KiB do that the system takes from anywhere: sets get numbers of lines that are
-/// Poisson-distributed, and some have more than their `ways` while others are not full. Of programs that would just
-/// fill a cache of 16 ways a tenth finds no room.
+/// Bytes of a cache of `capacity` that programs of `demand` bytes can use if each line falls into a random set, as with
+/// 4 KiB pages from anywhere. Lines per set are Poisson-distributed: some sets need more than their `ways` while others
+/// are not full. Programs that just fill a 16-way cache lose a tenth.
 pub fn room(capacity: f64, ways: u32, demand: f64) -> f64 {
-    // From ten times the capacity on every set is full.
+    // From ten times the capacity on, every set is full.
     let mean = f64::from(ways) * (demand / capacity).min(10.0);
     let (mut probability, mut free) = ((-mean).exp(), 0.0);
     for lines in 0..ways {
@@ -107,22 +106,22 @@ pub fn room(capacity: f64, ways: u32, demand: f64) -> f64 {
     capacity * (1.0 - free / f64::from(ways))
 }
 
-/// The part of what tenants keep in a cache of `capacity` bytes that is counted: half of it at the most is kept. Real
-/// inclusive caches are several times as large as the private ones before them.
+/// The fraction of kept lines that counts in a cache of `capacity` bytes: at most half of the cache is kept. Real
+/// inclusive caches are several times as large as their private ones.
 pub fn keepable(capacity: f64, kept: f64) -> f64 {
     (capacity / 2.0 / kept.max(1.0)).min(1.0)
 }
 
-/// Lines per second that come again of `kept` bytes in use in private caches, where the cache below evicts what is not
-/// used after `lasts_s`. An evicted line is missed when it is next used, and while it is waited for, `each_s`, no other
-/// is used: all of them come once in the time for which one lasts and that of fetching all.
+/// Lines per second that return out of `kept` bytes in use in private caches, if the cache below evicts unused lines
+/// after `lasts_s`. While an evicted line is fetched (`each_s`) no other is used, so that all return once per the
+/// lifetime of a line plus the time to fetch all.
 pub fn again_per_s(kept: f64, lasts_s: f64, each_s: f64) -> f64 {
     let lines = kept / LINE;
     lines / (lasts_s + lines * each_s)
 }
 
-/// Seconds until a line that nobody uses is evicted, `capacity` bytes being full: what can be evicted over what comes
-/// (Little's law). `None` where there is room.
+/// Seconds until an unused line is evicted from a full cache of `capacity` bytes: evictable bytes over inserted ones
+/// (Little's law). `None` while there is room.
 pub fn lasts_s(capacity: f64, tenants: &[Tenant<'_>]) -> Option<f64> {
     let mut groups = none(tenants);
     sum(tenants, |t| t.held, &mut groups);
@@ -131,13 +130,12 @@ pub fn lasts_s(capacity: f64, tenants: &[Tenant<'_>]) -> Option<f64> {
     (full && comes > 0.0).then(|| tenants.iter().map(Tenant::loose).sum::<f64>() / comes)
 }
 
-/// Part of the bytes accessed by which holdings still change when they count as settled.
+/// Relative change of holdings, in accessed bytes, below which they count as settled.
 const SETTLED: f64 = 1e-6;
 
-/// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. What they hold afterwards sums to at most the
-/// capacity.
+/// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. Afterwards they hold at most the capacity.
 pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
-    // A step in which no more than a sixteenth of the cache is accessed follows the curves closely enough.
+    // A step with accesses to at most a sixteenth of the cache follows the curves closely enough.
     let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
     let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 65_536.0);
     let mut before = vec![0.0; tenants.len()];
@@ -178,13 +176,13 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], gro
     }
 }
 
-/// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from
-/// what it keeps up to T, and T such that it just fits.
+/// What each tenant holds after everything older than a common age T is evicted: `d held/dt = inserts(held)` from what
+/// it keeps up to T, with T such that all just fits.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
     let mut members = none(tenants);
     sum(tenants, |_| 1.0, &mut members);
-    // Members of a group fill alike: each byte that one holds, it holds for the others, too, as far as they share.
+    // Members of a group fill alike: bytes inserted by one serve the others as far as they share.
     let reach = |t: &Tenant<'_>| 1.0 + t.shared * (members[t.group] - 1.0);
     let fills: Vec<Vec<f64>> = tenants.iter().map(|t| filling(capacity, t, reach(t), STEPS)).collect();
     let at = |age: f64| -> Vec<f64> {
@@ -205,7 +203,7 @@ fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     at(low.exp())
 }
 
-/// Time until a tenant that begins with nothing holds each `1/steps` of the capacity; the unit is the same for all.
+/// Time until an empty tenant holds each `1/steps` of the capacity, in a common unit.
 fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<f64> {
     let step = capacity / steps as f64;
     let mut sum = 0.0;

@@ -1,16 +1,16 @@
-//! Other physics than what files say: for experiments on whether a result rests on a figure of the simulator.
+//! Changed figures of the simulator, for experiments on whether a result depends on one of them.
 
 use crate::app::Program;
 use crate::machine::SimMachine;
 use cotenant_model::machine::Machine;
 use toml::{Table, Value};
 
-/// A machine with figures of its `[simulator]` section changed. A change is `KEY=VALUE`, as its file would say it, or
-/// `KEY=xFACTOR`: a multiple of what the file says, or of what is guessed where it says nothing.
+/// A machine with changed figures in its `[simulator]` section. A change is `KEY=VALUE`, as in the file, or
+/// `KEY=xFACTOR`: a multiple of the file's value, or of the guess where it has none.
 ///
 /// # Errors
-/// Where a change cannot be read, or multiplies what has no number. What the simulator does not know or cannot be is
-/// for [`SimMachine::new`] to say.
+/// If a change cannot be read, or multiplies something without a number. [`SimMachine::new`] reports unknown keys and
+/// impossible values.
 pub fn changed(mut machine: Machine, changes: &[String]) -> Result<Machine, String> {
     for change in changes {
         let (key, value) = change.split_once('=').ok_or_else(|| format!("{change}: expected KEY=VALUE"))?;
@@ -52,8 +52,8 @@ fn times(value: &Value, factor: f64) -> Option<Value> {
 }
 
 impl Program {
-    /// A program whose threads alternate: so many instructions with half as many accesses to the last-level cache and
-    /// transfers of lines again as it has, then as many with half of them.
+    /// A program whose threads alternate between phases of `instructions`, one with 1.5 times and one with half of its
+    /// LLC accesses and transfers.
     #[must_use]
     pub fn alternating(&self, instructions: f64) -> Self {
         let all: f64 = self.phases.iter().filter_map(|phase| phase.instructions).sum();

@@ -1,4 +1,4 @@
-//! Where CPUs are: dense indices instead of lookups, for the simulator's inner loops.
+//! The places of CPUs: dense indices instead of lookups, for the simulator's inner loops.
 
 use crate::machine::SimMachine;
 use cotenant_model::CpuId;
@@ -26,7 +26,7 @@ impl Level {
     }
 }
 
-/// Where each CPU is.
+/// The place of each CPU.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Usable CPUs in ascending order.

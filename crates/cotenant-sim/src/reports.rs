@@ -1,39 +1,39 @@
-//! What programs report of their progress, and how far that is from what they did.
+//! The progress that programs report, and its error against what they did.
 //!
-//! How wrong reports are is a property of the time, not of who looks: it is drawn for each slot of 100 ms, so that a
-//! program that is looked at twice as often reports the same.
+//! The error of reports depends on time, not on the observer: it is drawn per 100 ms, so that a program observed twice
+//! as often reports the same.
 
 use cotenant_model::Time;
 use fastrand::Rng;
 
-/// Instructions of a unit of progress: a thread does 100,000 units a second even where it waits most of its time.
+/// Instructions per unit of progress: even a thread that mostly waits reports 100,000 units a second.
 const UNIT: f64 = 1e3;
-/// Nanoseconds for which reports are wrong by the same factor.
+/// Nanoseconds for which reports have the same error.
 const SLOT: u64 = 100_000_000;
 /// Seed of the reports' own randomness.
 const REPORTS: u64 = 0x9e90_47ed;
 
-/// How wrong reports of progress are.
+/// The error of reported progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reports {
     /// Standard deviation of the progress of 100 ms, as a fraction; 0 = exact.
     pub noise: f64,
-    /// Part of the variance that lasts, 0–1: neighbouring slots are wrong alike. The rest is drawn anew for each.
+    /// Fraction (0–1) of the variance that persists across neighbouring slots. The rest is drawn per slot.
     pub lasting: f64,
-    /// Seconds in which e⁻¹ of what lasts is left (Ornstein and Uhlenbeck).
+    /// Seconds in which the persistent part decays to e⁻¹ (Ornstein and Uhlenbeck).
     pub lasting_s: f64,
     /// Probability of an outlier in a slot.
     pub outliers: f64,
-    /// How far an outlier is off, either way, as a fraction.
+    /// Size of an outlier in either direction, as a fraction.
     pub outlier_size: f64,
-    /// How far the level jumps, as a fraction: up or down, and with the next jump back.
+    /// Size of a jump of the level, as a fraction: up or down, and back with the next jump.
     pub jump: f64,
-    /// Mean seconds from jump to jump (exponential).
+    /// Mean seconds between jumps (exponential).
     pub jump_every_s: f64,
 }
 
 impl Default for Reports {
-    /// Exact. Where there is noise, half of its variance lasts, for a second.
+    /// Exact. With noise, half of its variance persists, for a second.
     fn default() -> Self {
         Self {
             noise: 0.0,
@@ -47,15 +47,15 @@ impl Default for Reports {
     }
 }
 
-/// What an application has reported so far.
+/// The reports of an application so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     how: Reports,
     rng: Rng,
-    /// The slot that `factor` is about; the first has none yet.
+    /// The slot of `factor`; none at first.
     slot: Option<u64>,
     factor: f64,
-    /// Of what lasts, in standard deviations.
+    /// The persistent part, in standard deviations.
     lasting: f64,
     level: f64,
     at: u64,
@@ -72,7 +72,7 @@ impl Reporter {
         Self { how, rng, slot: None, factor: 1.0, lasting: 0.0, level: 1.0, at: 0, truth: 0.0, told: 0.0 }
     }
 
-    /// Units of work reported by now, by an application that has done so many instructions. Time does not go back.
+    /// Units of work reported by now by an application that has executed this many instructions. Time must not go back.
     pub fn report(&mut self, now: Time, instructions: f64) -> u64 {
         let Reports { noise, outliers, jump, .. } = self.how;
         if noise == 0.0 && outliers == 0.0 && jump == 0.0 {
@@ -94,7 +94,7 @@ impl Reporter {
         (self.told / UNIT) as u64
     }
 
-    /// How wrong the next slot is. Each takes the same random numbers, whatever is wrong.
+    /// Draws the error of the next slot. Each draw consumes the same random numbers, whatever errors are enabled.
     fn draw(&mut self) {
         let Reports { noise, lasting, lasting_s, outliers, outlier_size, jump, jump_every_s } = self.how;
         let rng = &mut self.rng;
@@ -132,7 +132,7 @@ mod tests {
         jump_every_s: 30.0,
     };
 
-    /// What is reported of each of `n` windows over what was done in it.
+    /// Reported over actual progress in each of `n` windows.
     fn windows(how: Reports, seed: u64, n: u64, ms: u64) -> Vec<f64> {
         let mut reporter = Reporter::new(how, seed, 0);
         let mut before = 0;
@@ -197,7 +197,7 @@ mod tests {
         for (at, expected) in [(0.6, 0.05), (1.0, 0.9), (1.4, 0.05)] {
             assert!((share(&x, at) - expected).abs() < 0.01, "{at}: {}", share(&x, at));
         }
-        // There and back: half of the time it is away.
+        // Jumps go there and back: half of the time the level is away.
         let x = of(Reports { jump: 0.2, jump_every_s: 5.0, ..NOISY });
         for (at, expected) in [(0.8, 0.25), (1.0, 0.5), (1.2, 0.25)] {
             assert!((share(&x, at) - expected).abs() < 0.06, "{at}: {}", share(&x, at));

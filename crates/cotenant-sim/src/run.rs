@@ -1,4 +1,4 @@
-//! A scenario under a policy, to its end, and what became of its applications.
+//! Runs a scenario under a policy to its end.
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
@@ -13,13 +13,13 @@ use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant
 use cotenant_model::{AppId, Time};
 use cotenant_policies::{None as NoPolicy, map_has_room};
 
-/// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
+/// The remedy if a policy needs thresholds and [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";
 
 /// Why a simulation has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// No speeds were found.
+    /// The solver found no speeds.
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
     /// The policy cannot work with this machine.
@@ -34,22 +34,22 @@ pub enum SimError {
     /// A workload did not come to its end.
     #[error(transparent)]
     Workload(#[from] RunError),
-    /// The end is too far away in steps.
+    /// The end needs too many steps.
     #[error("{why}")]
     Endless {
-        /// What takes so many.
+        /// What causes most of them.
         why: Endless,
-        /// The application that does, or the beginning.
+        /// The place of that application, or the beginning of the file.
         at: Spot,
     },
     /// The end came too early.
     #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
     Unfinished {
-        /// Those that had not.
+        /// The applications that had not finished.
         apps: String,
         /// The end, seconds.
         end_s: f64,
-        /// Where the scenario says when it ends; else where its first late application begins.
+        /// Where the scenario gives its end; otherwise where its first late application begins.
         at: Spot,
     },
     /// No mapping is possible.
@@ -61,13 +61,13 @@ pub enum SimError {
         threads: usize,
         /// CPUs that may be used.
         cpus: usize,
-        /// The application whose threads are the first without a CPU.
+        /// The first application with a thread that finds no CPU.
         at: Spot,
     },
 }
 
 impl SimError {
-    /// Where in the scenario's file it comes from, if it does.
+    /// Its place in the scenario's file, if it has one.
     pub fn spot(&self) -> Option<Spot> {
         match self {
             Self::Unfinished { at, .. } | Self::TooManyThreads { at, .. } | Self::Endless { at, .. } => Some(*at),
@@ -76,7 +76,7 @@ impl SimError {
     }
 }
 
-/// What became of an application.
+/// Results of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppResult {
     /// Its name.
@@ -87,11 +87,11 @@ pub struct AppResult {
     pub runs: usize,
     /// Latencies of its requests.
     pub latency: Latency,
-    /// Seconds of an instruction of one of its threads where none waits for another: the mean over threads and time.
+    /// Mean seconds per instruction of one of its threads, as if no thread waited for another.
     pub cost_s: f64,
 }
 
-/// What became of all applications.
+/// Results of all applications.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// When the last one had finished, seconds.
@@ -102,7 +102,7 @@ pub struct Outcome {
     pub migrations: u64,
     /// Accesses to memory × distance, in the unit of the machine's distances; `None` where these are not known.
     pub access_distance: Option<f64>,
-    /// The CPU of each thread, application by application, where they all stood for longest; empty where they never
+    /// The CPU of each thread, application by application, in the placement that lasted longest; empty if they never
     /// all ran at the same time.
     pub places: Vec<usize>,
 }
@@ -138,13 +138,13 @@ impl Scenario {
         Ctx { topology: &self.machine.topology, machine, apps, config: &self.config }
     }
 
-    /// Where it says what an application is.
+    /// Where the file describes this application.
     fn spot_of(&self, name: &str) -> Option<Spot> {
         let app = self.apps.iter().position(|app| app.name == name)?;
         self.spots.apps.get(app).copied()
     }
 
-    /// What a halt of its simulation means to its author.
+    /// Translates a halt of its simulation for the author of the scenario.
     pub(crate) fn halted(&self, why: Halt) -> SimError {
         match why {
             Halt::Unsettled(why) => why.into(),
@@ -158,7 +158,7 @@ impl Scenario {
     /// Runs the scenario under a policy. `watch` sees every round.
     ///
     /// # Errors
-    /// Where the policy refuses, no speeds are found, or the end comes too early.
+    /// If the policy refuses the machine, the solver does not converge, or the end comes too early.
     pub fn run(
         &self,
         policy: &dyn DynPolicy,
@@ -177,7 +177,7 @@ impl Scenario {
             _ => r,
         });
         if policy.name() == "static" {
-            // Only the first arrivals certainly run at the same time.
+            // Only applications that arrive first certainly run at the same time.
             let first = self.apps.iter().map(|app| app.arrival).min();
             let there = (0..).map(AppId).zip(&self.apps).filter(|(_, app)| Some(app.arrival) == first);
             return checked
@@ -212,22 +212,22 @@ impl Scenario {
         Ok((outcome(&host.world, specs, self)?, host.world))
     }
 
-    /// Seconds that a run of an application takes alone on the machine, under the kernel and nothing else.
+    /// Seconds that a run of an application takes alone on the machine under the kernel.
     ///
     /// # Errors
-    /// Where no speeds are found, or the end comes too early.
+    /// If the solver does not converge, or the end comes too early.
     pub fn alone(&self, app: usize, kernel: KernelKind, seed: u64) -> Result<f64, SimError> {
         let spec = AppSpec { arrival: Time(0), runs: 1, ..self.apps[app].clone() };
         self.run_of(&[spec], &NoPolicy, kernel, seed, |_| ()).map(|(outcome, _)| outcome.apps[0].time_s)
     }
 
-    /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is
-    /// better. Where it has to search, it does so from `starts`, too ([`Outcome::places`]; those with several threads
-    /// on a CPU are passed over), and what it finds is at least as good as each of them. It is guided by what
-    /// instructions would cost if no thread waited for another.
+    /// The best static mapping; its `value` is the geometric mean of `alone / time` over the applications, higher is
+    /// better. A search also starts from `starts` ([`Outcome::places`], without those that put several threads on a
+    /// CPU), and its result is at least as good as each. Its guide is the cost of instructions as if no thread waited
+    /// for another.
     ///
     /// # Errors
-    /// Where there are more threads than CPUs, and those of [`Scenario::run`].
+    /// If there are more threads than CPUs; otherwise the errors of [`Scenario::run`].
     pub fn optimal(
         &self,
         alone: &[f64],
@@ -238,7 +238,7 @@ impl Scenario {
         self.optimal_by(&|outcome| mean_progress(alone, outcome), limits, starts, seed)
     }
 
-    /// The best static mapping by any value of its outcome, higher is better; else as [`Scenario::optimal`].
+    /// The best static mapping by a given value of its outcome, higher is better; otherwise as [`Scenario::optimal`].
     ///
     /// # Errors
     /// Those of [`Scenario::optimal`].
@@ -286,13 +286,13 @@ impl Scenario {
             threads += tenant.threads;
             first = first.or((threads > cpus).then_some(app));
         }
-        // Where all together fit, it is the CPUs that some are restricted to.
+        // Enough CPUs in total, so that a restriction of some applications is the cause.
         let restricted = || self.apps.iter().position(|app| app.cpus.is_some());
         let at = first.or_else(restricted).map(|app| self.spots.apps[app]).unwrap_or_default();
         SimError::TooManyThreads { threads, cpus, at }
     }
 
-    /// The mapping in which each thread stands on its CPU; `None` where several stand on one, or some on none.
+    /// The mapping with each thread on its CPU; `None` if several share one, or some have none.
     pub(crate) fn mapping(&self, enumeration: &Enumeration<'_>, places: &[usize]) -> Option<Vec<Slot>> {
         let slots: Vec<Slot> = (0..).zip(&self.apps).flat_map(|(slot, app)| vec![slot; app.threads]).collect();
         let cpus = enumeration.symmetry().cpus();
@@ -304,13 +304,13 @@ impl Scenario {
         (slots.len() == places.len()).then_some(mapping)
     }
 
-    /// Runs the scenario with each thread, application by application, on a CPU that it never leaves.
+    /// Runs the scenario with each thread, application by application, fixed to a CPU.
     ///
     /// # Errors
     /// Those of [`Scenario::run`].
     ///
     /// # Panics
-    /// Where `places` has not one CPU for each thread.
+    /// If `places` does not have one CPU per thread.
     pub fn pinned(&self, places: &[usize], seed: u64) -> Result<Outcome, SimError> {
         let mut specs = self.apps.clone();
         pin(&mut specs, places);
@@ -318,10 +318,10 @@ impl Scenario {
     }
 }
 
-/// Gives each thread, application by application, a CPU that it never leaves.
+/// Fixes each thread, application by application, to a CPU.
 ///
 /// # Panics
-/// Where `places` has fewer CPUs than there are threads.
+/// If `places` has fewer CPUs than there are threads.
 pub fn pin(apps: &mut [AppSpec], mut places: &[usize]) {
     for app in apps {
         let own;
@@ -338,7 +338,7 @@ pub(crate) fn places(enumeration: &Enumeration<'_>, mapping: &[Slot]) -> Vec<usi
     places.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
-/// Whether two applications may change places.
+/// Whether two applications are interchangeable.
 fn alike(a: &AppSpec, b: &AppSpec) -> bool {
     let same = a.program == b.program && a.threads == b.threads && a.arrival == b.arrival && a.runs == b.runs;
     same && a.instructions.to_bits() == b.instructions.to_bits() && a.load == b.load && a.cpus == b.cpus

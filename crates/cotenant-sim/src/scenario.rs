@@ -1,5 +1,5 @@
-//! Scenarios: a machine, the programs on it, when they come and what decides, as TOML. `docs/reference/scenario.md`
-//! describes the keys.
+//! Scenarios: a machine, its programs, their arrivals, and the policy, as TOML. `docs/reference/scenario.md` describes
+//! the keys.
 
 use crate::app::{self, AppError, Fault, Phase, Program, ProgramTable, given, number, programs};
 use crate::host::Observation;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
 
-/// Seconds that a run takes alone where nothing says otherwise.
+/// Default seconds of a run alone.
 const WORK_S: f64 = 2.0;
 /// Latest end of a scenario: four months.
 const MAX_END_S: f64 = 1e7;
@@ -42,22 +42,22 @@ pub struct Scenario {
     pub sim: Arc<SimMachine>,
     /// The programs.
     pub apps: Vec<AppSpec>,
-    /// What policies know of the programs beforehand: which are latency-sensitive; the rest by [`Scenario::know`] and
-    /// [`Scenario::characterize`].
+    /// What policies know of the programs in advance: which are latency-sensitive. [`Scenario::know`] and
+    /// [`Scenario::characterize`] add the rest.
     pub profiles: BTreeMap<String, AppProfile>,
     /// The kernel.
     pub kernel: KernelKind,
     /// The user's settings of policies.
     pub config: Config,
-    /// What counters are like.
+    /// Errors of counters.
     pub observation: Observation,
-    /// When everything must be done.
+    /// The time by which everything must be done.
     pub end: Time,
-    /// Whether programs that are done begin anew until all are done once, so that none is ever alone.
+    /// Whether finished programs restart until all have finished once, so that none ever runs alone.
     pub restart: bool,
-    /// How much work the simulation may be.
+    /// Limit of the simulation's work.
     pub budget: Budget,
-    /// Where its file says what later turns out to be wrong.
+    /// Places in the file, for errors that are found later.
     pub spots: Spots,
 }
 
@@ -83,16 +83,16 @@ impl fmt::Display for Spot {
     }
 }
 
-/// Where a scenario's file says some things.
+/// Places in a scenario's file, for errors.
 #[derive(Clone, Debug, Default)]
 pub struct Spots {
-    /// Where an application waits for another one, which `cotenant bench` alone carries out.
+    /// Where an application waits for another one, which only `cotenant bench` supports.
     pub after: Option<Spot>,
-    /// When it ends, where it says so.
+    /// Where it gives its end.
     pub end: Option<Spot>,
     /// The mapping of `static`.
     pub map: Option<Spot>,
-    /// How many threads each application has; else where the application begins.
+    /// Where each application gives its threads, or where it begins.
     pub apps: Vec<Spot>,
 }
 
@@ -108,7 +108,7 @@ struct File {
     policy: Settings,
     #[serde(default)]
     observation: Counting,
-    /// What `cotenant bench` reads; nothing of a simulation depends on it.
+    /// Read by `cotenant bench`; the simulation ignores it.
     #[serde(rename = "bench")]
     _bench: Option<IgnoredAny>,
     #[serde(default)]
@@ -181,7 +181,7 @@ impl Scenario {
     /// Reads a scenario. `find` finds the machine that it names.
     ///
     /// # Errors
-    /// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+    /// [`AppError`] gives line and column of malformed, unknown, missing or out-of-range parts.
     pub fn parse(text: &str, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, AppError> {
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
         let spot = |offset: usize| {
@@ -277,7 +277,7 @@ fn observation(o: &Counting) -> Result<Observation, Fault> {
     })
 }
 
-/// What programs report: nothing, unless it is said how exact that is.
+/// What programs report: nothing, unless the file gives the error of reports.
 fn reports(o: &Counting) -> Result<Option<Reports>, Fault> {
     let default = Reports::default();
     let rest = [
@@ -306,7 +306,7 @@ fn parsed<T: FromStr<Err: fmt::Display>>(text: &Spanned<String>) -> Result<T, Fa
     text.get_ref().parse().map_err(|e: T::Err| (text.span().start, e.to_string()))
 }
 
-/// The settings of `qos`: it protects the latency-sensitive programs, whose speed is their IPC, by naps of all others.
+/// The settings of `qos`: it protects the latency-sensitive programs, measured by IPC, by pausing all others.
 fn qos(
     name: Option<&Spanned<String>>,
     goal: Option<&Spanned<f64>>,
@@ -330,7 +330,7 @@ fn qos(
             None => Ok(None),
         };
     }
-    // The simulated machine obeys at once, and its counters need no patience.
+    // The simulated machine obeys at once, and its counters need no settling time.
     let [settle, patience, silence] = [Duration::ZERO; 3];
     let (low, place, limits) = (apps(false).collect(), true, None);
     Ok(Some(QosConfig { controller, high, low, place, limits, climb: false, settle, patience, silence }))
@@ -405,7 +405,7 @@ fn spec(
     Ok(AppSpec { name, program, threads, arrival, runs, instructions, load, cpus, pinned: None })
 }
 
-/// A line that names programs like the one that there is not.
+/// A suggestion with known names similar to the unknown one.
 pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
     let mut known: Vec<&str> = own.map(String::as_str).collect();
     for name in app::known_names() {
@@ -421,7 +421,7 @@ pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> Strin
     format!("there is no program '{wanted}'; known: {}", shown.join(", "))
 }
 
-/// Letters to insert, remove or change to get from one word to the other (Levenshtein's distance).
+/// Edits (insert, remove, change) between two words: Levenshtein's distance.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -437,7 +437,7 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// Instructions per second that one thread executes alone: all of its cache, memory that is near and idle.
+/// Instructions per second of one thread alone, with all of its cache and idle local memory.
 pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
     let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();

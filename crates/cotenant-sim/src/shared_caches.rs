@@ -1,5 +1,4 @@
-//! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of
-//! cores.
+//! Caches shared by several cores before the last level: the second level of a module, a cluster or a pair of cores.
 
 use crate::app::{Fault, POSITIVE, SIMULATOR, given};
 use crate::station::Station;
@@ -8,12 +7,12 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::Spanned;
 
-/// Part of the latency of the last level that a level before it has where its file does not say: a guess.
+/// Fraction of the last level's latency that a nearer level has if its file does not say: a guess.
 const PART_OF_LLC: f64 = 0.4;
-/// Bytes of a private first-level cache whose size is not known: a guess.
+/// Bytes of a private first-level cache of unknown size: a guess.
 pub(crate) const PRIVATE_BYTES: f64 = 32_768.0;
 
-/// What a machine file says of such a level.
+/// A shared level in a machine file.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NearTable {
@@ -30,16 +29,16 @@ pub struct Near {
     pub level: u8,
     /// Of each cache.
     pub bytes: Vec<f64>,
-    /// Per CPU number: its cache, where it has one of this level.
+    /// Per CPU number: its cache, if it has one of this level.
     pub of: Vec<Option<usize>>,
     /// Latency of a hit.
     pub hit_s: f64,
-    /// The station of the first cache's bandwidth, the others following, where it is limited.
+    /// The station of the first cache's bandwidth if it is limited; the others follow it.
     station: Option<usize>,
 }
 
 impl Near {
-    /// The station of a cache's bandwidth, where that is limited.
+    /// The station of a cache's bandwidth, if that is limited.
     pub fn station(&self, cache: usize) -> Option<usize> {
         self.station.map(|first| first + cache)
     }
@@ -109,7 +108,7 @@ pub(crate) fn of(
     Ok(all)
 }
 
-/// Bytes of the private cache before a shared level, where the topology says.
+/// Bytes of the private cache before a shared level, if the topology gives them.
 pub(crate) fn private_bytes(topology: &Topology, shared: u8) -> Option<f64> {
     let private = topology.resources().iter().filter(|r| holds_data(r) && r.level < shared);
     let largest = private.max_by_key(|r| r.level)?;

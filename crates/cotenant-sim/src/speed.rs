@@ -1,34 +1,34 @@
-//! How fast everything runs together: the fixed point between speeds and the queues before what is shared.
+//! Co-running speeds: the fixed point between speeds and the queues at shared resources.
 
 use crate::machine::SimMachine;
 use crate::station::Station;
 use cotenant_model::number;
 
-/// What one running thread demands, for given miss ratios and places.
+/// Demand of one running thread, for given miss ratios and places.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Part of the time that the thread has its CPU, 0–1.
+    /// Fraction of time that the thread has its CPU, 0–1.
     pub share: f64,
-    /// The largest part that it may have, where that is limited.
+    /// Upper limit of that fraction, if there is one.
     pub limit: Option<f64>,
-    /// Seconds per instruction without any queue.
+    /// Seconds per instruction without any queueing.
     pub base_s: f64,
-    /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle
-    /// latency: seconds per instruction below which no overlap helps (Little's law).
+    /// Seconds per instruction below which overlap does not help (Little's law): lines per instruction that occupy a
+    /// line buffer, over the lines that a core can have in flight, times idle latency.
     pub floor_s: f64,
-    /// Seconds per instruction for which it waits for its part of a bandwidth that is all used: what [`solve`] found.
+    /// Seconds per instruction spent waiting for a share of exhausted bandwidth, as [`solve`] found.
     pub queued_s: f64,
-    /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a
-    /// line buffer.
+    /// Per station: bytes per instruction, unhidden waits per instruction, and waits per instruction that hold a line
+    /// buffer.
     pub uses: Vec<Use>,
-    /// Instructions per second that there are to execute, where that is limited: requests that come at a rate.
+    /// Available instructions per second, if limited: requests arrive at a rate.
     pub cap: Option<f64>,
     /// Threads of one team advance at the pace of the slowest.
     pub team: Option<usize>,
 }
 
 impl Demand {
-    /// Seconds per instruction while it has its CPU.
+    /// Seconds per instruction while it is on its CPU.
     pub fn cost_s(&self, waits: &[f64]) -> f64 {
         let (mut latency, mut floor) = (0.0, 0.0);
         for u in &self.uses {
@@ -40,29 +40,29 @@ impl Demand {
     }
 }
 
-/// How a thread uses a station.
+/// A thread's use of a station.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Use {
     /// Index into [`SimMachine::stations`].
     pub station: usize,
     /// Bytes per instruction.
     pub bytes: f64,
-    /// Visits per instruction whose waiting is not hidden.
+    /// Visits per instruction whose wait is not hidden.
     pub waits: f64,
-    /// Visits per instruction, each over the lines under way.
+    /// Visits per instruction, each over the lines in flight.
     pub floor: f64,
     /// Row-buffer locality of these accesses, 0–1.
     pub locality: f64,
 }
 
 impl Use {
-    /// Of what is served in any order, and occupies no line buffer.
+    /// A use in any order that occupies no line buffer.
     pub fn new(station: usize, bytes: f64, waits: f64) -> Self {
         Self { station, bytes, waits, floor: 0.0, locality: 1.0 }
     }
 }
 
-/// The iteration did not settle: no number, but its state.
+/// The iteration did not settle: its state instead of a result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "speeds did not settle after {rounds} rounds at {at_s:.6} s: they still change by {} (waits in ns: {waits}); report the scenario, or check its figures",
@@ -79,22 +79,22 @@ pub struct Unsettled {
     pub waits: String,
 }
 
-/// Speeds change less than this from round to round once settled.
+/// Relative change of speeds per round below which they count as settled.
 const CLOSE: f64 = 1e-5;
 const ROUNDS: usize = 2_000;
-/// Rounds over the memories until what is divided at one agrees with what is at the others.
+/// Rounds over the memories until the division at one agrees with that at the others.
 const DIVISIONS: usize = 32;
 
-/// Instructions per second of each thread. `waits` (seconds, one per station) goes in as a first guess and comes out
-/// as the answer.
+/// Instructions per second of each thread. `waits` (seconds, one per station) holds the first guess and receives the
+/// result.
 ///
 /// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load
-/// falls as waits grow, so that step does not overshoot, also from beyond saturation. At a memory no wait is longer
-/// than [`Station::longest_s`]; where more is asked for than it delivers, its bandwidth is divided max-min: a thread
-/// that asks for less than an equal part has all of it, and the others pay, in [`Demand::queued_s`].
+/// falls as waits grow, so that the step does not overshoot even beyond saturation. At a memory the wait is at most
+/// [`Station::longest_s`]. If demand exceeds its bandwidth, that is divided max-min: threads below the equal share get
+/// all they ask for, and the others pay in [`Demand::queued_s`].
 ///
 /// # Errors
-/// [`Unsettled`] where it does not settle.
+/// [`Unsettled`] if it does not settle.
 pub fn solve(
     machine: &SimMachine,
     demands: &mut [Demand],
@@ -119,14 +119,14 @@ pub fn solve(
         change = 0.0;
         for ((wait, (load, _)), station) in waits.iter_mut().zip(&division.loads).zip(&machine.stations) {
             let (longer, longest) = (load * (*wait + station.queue_s), station.longest_s());
-            let next = if longer > longest { longest } else { longer }; // what is no number stays none
-            // Threads that have their part do not notice that waits still grow.
+            let next = if longer > longest { longest } else { longer }; // a non-number stays one
+            // Threads at their share of bandwidth do not depend on further growth of waits.
             change = change.max((next - *wait).abs() / (station.idle_s + *wait));
             *wait = next;
         }
         alone(demands, waits, &mut next);
         divide(machine, demands, &mut next, &mut division);
-        // `max` would drop a NaN; what is no number has not settled.
+        // `max` would drop a NaN, which means not settled.
         let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
         change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(change, f64::max);
         std::mem::swap(&mut speeds, &mut next);
@@ -144,14 +144,14 @@ pub fn solve(
     Err(Unsettled { rounds: ROUNDS, at_s, change, waits })
 }
 
-/// Speeds with these waits, of each thread as if it waited for no other.
+/// Speeds with these waits, as if no thread waited for another.
 fn alone(demands: &[Demand], waits: &[f64], speeds: &mut [f64]) {
     for (speed, d) in speeds.iter_mut().zip(demands) {
         *speed = (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
     }
 }
 
-/// Lets teams advance with their slowest thread. `slowest` has room for one number per team.
+/// Slows teams to their slowest thread. `slowest` has one entry per team.
 fn together(demands: &[Demand], slowest: &mut [f64], speeds: &mut [f64]) {
     if slowest.is_empty() {
         return;
@@ -169,10 +169,9 @@ fn together(demands: &[Demand], slowest: &mut [f64], speeds: &mut [f64]) {
     }
 }
 
-/// Lowers speeds to what the bandwidth of memories allows, and notes the limits, and the loads with them. At a memory
-/// of which more is asked than it delivers each thread has what it asks for, but none more than an equal part: the one
-/// with which the memory is just full, when threads that other memories hold up ask for less. `parts` has one for each
-/// memory, as the last round left it.
+/// Lowers speeds to the bandwidth of memories, and records limits and loads. At an overloaded memory each thread gets
+/// what it asks for, up to an equal share: the share that just fills the memory, given that other memories may slow
+/// some threads. `parts` holds the shares of the last round, one per memory.
 fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &mut Division) {
     let Division { parts, limits, loads, slowest } = found;
     limits.fill(f64::INFINITY);
@@ -217,19 +216,19 @@ fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &
     load(machine, demands, speeds, loads);
 }
 
-/// What [`divide`] finds, and works with.
+/// Results and work space of [`divide`].
 struct Division {
-    /// Of each memory, bytes per second that no thread may exceed.
+    /// Per memory: bytes per second that no thread may exceed.
     parts: Vec<f64>,
-    /// Of each thread, the speed that these allow.
+    /// Per thread: the speed that these limits allow.
     limits: Vec<f64>,
-    /// Of each station, see [`load`].
+    /// Per station, see [`load`].
     loads: Vec<(f64, f64)>,
-    /// Room for one number per team.
+    /// One entry per team.
     slowest: Vec<f64>,
 }
 
-/// Speeds of which none takes more of a memory than the equal part there.
+/// Speeds at which no thread exceeds the equal share of any memory.
 fn limit(demands: &[Demand], alone: &[f64], parts: &[f64], limits: &mut [f64], speeds: &mut [f64]) {
     for (i, d) in demands.iter().enumerate() {
         let of_use = |u: &Use| parts.get(u.station).map_or(f64::INFINITY, |part| part / u.bytes);
@@ -238,13 +237,13 @@ fn limit(demands: &[Demand], alone: &[f64], parts: &[f64], limits: &mut [f64], s
     }
 }
 
-/// What a thread, or a team as a whole, asks of a memory, bytes per second. A team is as slow as the thread that takes
-/// most: with half of that the others take half, too.
+/// Demand of a thread, or of a whole team, at a memory in bytes per second. A team is as slow as its largest consumer:
+/// if that one gets half, the others use half too.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     largest: f64,
     bytes: f64,
-    /// Of `bytes`, those in order.
+    /// Bytes that are in order, of `bytes`.
     ordered: f64,
 }
 
@@ -255,22 +254,22 @@ impl Asked {
         self.ordered += other.ordered;
     }
 
-    /// Threads like the largest that ask for as much.
+    /// Demand as a number of threads like the largest.
     fn weight(&self) -> f64 {
         if self.largest > 0.0 { self.bytes / self.largest } else { 0.0 }
     }
 
-    /// What is left of it where no thread takes more than a part.
+    /// Remaining demand if no thread exceeds a share.
     fn within(&self, part: f64) -> f64 {
         if self.largest > part { part / self.largest } else { 1.0 }
     }
 }
 
-/// The most that each thread may take of a memory so that it is just full; infinite where it is not.
+/// The most that each thread may take so that the memory is just full; infinite if it is not full.
 fn equal_part(station: &Station, asked: &mut [Asked]) -> f64 {
     asked.sort_by(|a, b| a.largest.total_cmp(&b.largest));
     let mut part = f64::INFINITY;
-    // What is delivered follows from how much of what is left is in order.
+    // The deliverable bandwidth depends on how much of the remaining demand is in order.
     for _ in 0..DIVISIONS {
         let all: f64 = asked.iter().map(|a| a.bytes * a.within(part)).sum();
         let ordered: f64 = asked.iter().map(|a| a.ordered * a.within(part)).sum();
@@ -292,8 +291,8 @@ fn equal_part(station: &Station, asked: &mut [Asked]) -> f64 {
     part
 }
 
-/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second
-/// number of each is of no use afterwards.
+/// Load of each station: bytes demanded over bytes deliverable for this mixture of localities. The second number of
+/// each is scratch space.
 fn load(machine: &SimMachine, demands: &[Demand], speeds: &[f64], loads: &mut [(f64, f64)]) {
     loads.fill((0.0, 0.0));
     for (d, speed) in demands.iter().zip(speeds) {
@@ -305,7 +304,7 @@ fn load(machine: &SimMachine, demands: &[Demand], speeds: &[f64], loads: &mut [(
     }
     for (station, load) in machine.stations.iter().zip(loads) {
         let (bytes, ordered) = *load;
-        // What is no number stays none.
+        // NaN stays NaN.
         if bytes <= 0.0 {
             load.0 = 0.0;
         } else {
@@ -314,7 +313,7 @@ fn load(machine: &SimMachine, demands: &[Demand], speeds: &[f64], loads: &mut [(
     }
 }
 
-/// What the tolerance of the iteration left above a bandwidth is cut, in proportion.
+/// Cuts in proportion what the tolerance of the iteration left above a bandwidth.
 fn cut(demands: &[Demand], loads: &[(f64, f64)], speeds: &mut [f64]) {
     for (d, speed) in demands.iter().zip(speeds) {
         let worst = d.uses.iter().filter(|u| u.bytes > 0.0).map(|u| loads[u.station].0).fold(1.0, f64::max);

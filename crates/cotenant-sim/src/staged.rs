@@ -1,4 +1,4 @@
-//! The simulated machine as a launcher: programs come when they are started, as `cotenant bench` starts real ones.
+//! The simulated machine as a launcher: programs run when they are started, as `cotenant bench` starts real ones.
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
@@ -10,11 +10,10 @@ use cotenant_model::Time;
 use cotenant_model::host::{Host, HostError, Round};
 use cotenant_model::policy::DynPolicy;
 
-/// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its
-/// order.
+/// A simulated machine on which only started programs run. Jobs are the applications of the scenario, in its order.
 pub struct Staged {
     host: SimHost,
-    /// Ends of runs, by application, that were told.
+    /// Ends of runs already reported, by application.
     told: Vec<usize>,
 }
 
@@ -63,8 +62,8 @@ impl Launcher for Staged {
 }
 
 impl Scenario {
-    /// This scenario with the applications that the jobs of a workload name, in their order; `None` where it lacks
-    /// one. An application that several jobs name gets numbers, as in a file.
+    /// This scenario with the applications that a workload's jobs name, in their order; `None` if it lacks one. An
+    /// application named by several jobs gets numbers, as in a file.
     pub fn for_jobs(&self, workload: &Workload) -> Option<Self> {
         let find = |name: &str| self.apps.iter().position(|app| app.name == name);
         let at: Vec<usize> = workload.jobs.iter().map(|job| find(&job.name)).collect::<Option<_>>()?;
@@ -78,12 +77,12 @@ impl Scenario {
         Some(scenario)
     }
 
-    /// Carries out a workload whose jobs are this scenario's applications, in its order: the same script that starts
-    /// real programs. What the scenario says of arrivals and runs does not count. Without a policy the programs are
-    /// left to the kernel and not sampled.
+    /// Runs a workload whose jobs are this scenario's applications, in its order: the same script that starts real
+    /// programs. The scenario's own arrivals and runs are ignored. Without a policy, the programs are left to the
+    /// kernel and not sampled.
     ///
     /// # Errors
-    /// Where the policy refuses, no speeds are found, or the scenario ends before the workload.
+    /// If the policy refuses the machine, the solver does not converge, or the scenario ends before the workload.
     pub fn staged(
         &self,
         workload: &Workload,
@@ -112,7 +111,7 @@ mod tests {
     use cotenant_model::view::TaskView;
     use cotenant_model::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
 
-    /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
+    /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; none slows another.
     fn workload() -> Workload {
         let job = |name: &str, arrival, runs| Job { name: name.to_owned(), arrival, runs };
         let jobs = vec![
@@ -128,6 +127,8 @@ mod tests {
         [[app]]\nname = 'b'\nprogram = 'cpu'\nwork_s = 2\n\
         [[app]]\nname = 'c'\nprogram = 'cpu'\nwork_s = 0.25\n";
 
+    /// Promise measure/workloads: A workload is carried out as it is written, and is drawn the same for the same
+    /// seed.
     #[test]
     fn programs_come_when_they_are_started() {
         let scenario = scenario(APPS);
@@ -158,13 +159,15 @@ mod tests {
         assert!(scenario(APPS).for_jobs(&workload).is_none());
     }
 
-    /// On two nodes: who is placed as he begins touches his pages there, and finds them near.
+    /// On two nodes, a program placed at its start touches its pages there and stays near them.
+    /// Promise sim/pages: Pages follow where they are told at a price, and accesses by node are the lines that the
+    /// node delivers.
     #[test]
     fn who_is_placed_at_once_touches_his_pages_there() {
         struct Far;
         impl Policy for Far {
             const SECTION: &'static str = "far";
-            /// Whether it has placed everybody.
+            /// Whether all programs have been placed.
             type State = bool;
             type Settings = NoSettings;
 
@@ -184,7 +187,7 @@ mod tests {
                 placed: bool,
                 now: Time,
             ) -> Decision<bool> {
-                // The other package than the one where the kernel began.
+                // The package on which the kernel did not start it.
                 let to = |cpu: CpuId| CpuId((cpu.0 + 4) % 8);
                 let fresh = view.interval.is_zero() && !placed;
                 let place = |t: &TaskView| Proposal {

@@ -1,6 +1,6 @@
-//! What threads queue for.
+//! Resources for which threads queue.
 
-/// Something with a bandwidth and a queue before it.
+/// A resource with a bandwidth and a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {
     /// For errors and reports: `node 0`, `link 0-1`, `bus 1`, `llc 0`.
@@ -11,7 +11,7 @@ pub struct Station {
     pub high: f64,
     /// Extra latency at half load, seconds: it grows as `queue · u / (1 − u)`.
     pub queue_s: f64,
-    /// Latency when idle, seconds, of a memory; infinite of what lets wait as long as it takes.
+    /// Idle latency of a memory, seconds; infinite for a station without a longest wait.
     pub idle_s: f64,
 }
 
@@ -21,15 +21,14 @@ impl Station {
         Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9, idle_s: f64::INFINITY }
     }
 
-    /// The memory of a node, whose waits have an end: GB/s of scattered and ordered accesses, and ns.
+    /// The memory of a node, with a longest wait: GB/s of scattered and ordered accesses, and ns.
     pub(crate) fn node(node: usize, [low, high]: [f64; 2], queue_ns: f64, idle_ns: f64) -> Self {
         Self { idle_s: idle_ns / 1e9, ..Self::new(format!("node {node}"), low, high, queue_ns) }
     }
 
-    /// The longest wait, seconds: that at the load at which throughput over latency is greatest (Kleinrock, *Power and
-    /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it more under way brings little
-    /// but longer queues, and these form where the lines are asked for: before the cores that ask for more than their
-    /// part.
+    /// The longest wait, seconds: that at the load with the greatest throughput over latency (Kleinrock, *Power and
+    /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it, more lines in flight only
+    /// lengthen queues, and these form at the cores that exceed their share.
     pub fn longest_s(&self) -> f64 {
         (self.idle_s * self.queue_s).sqrt()
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a rule grants a service, or takes from it.
+/// The class of a service: protected, throttled, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -10,7 +10,7 @@ pub enum Class {
     High,
     /// It gives way: the rule is the consent to throttle it.
     Low,
-    /// It is placed, but neither throttled nor protected.
+    /// Placed, but neither throttled nor protected.
     #[default]
     Normal,
     /// It is left alone and not observed.
@@ -18,7 +18,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// As it is written.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::High => "high",
@@ -28,7 +28,7 @@ impl Class {
         }
     }
 
-    /// The class of that name; `None` where there is no such class.
+    /// The class of that name; `None` for other names.
     pub fn named(text: &str) -> Option<Self> {
         [Self::High, Self::Low, Self::Normal, Self::Ignore].into_iter().find(|class| class.name() == text)
     }

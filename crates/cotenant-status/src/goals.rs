@@ -1,6 +1,6 @@
-//! Whether the high-priority programs kept their goal: measured in pieces of the run, whose scatter gives an interval.
-//! Of latencies it is the quantile of all answers of the run: a few bad seconds make a p99 of a minute, and hardly show
-//! in the mean of its readings.
+//! Whether the high-priority programs kept their goal, measured in pieces of the run whose scatter gives an interval.
+//! For latencies it is the quantile of all answers of the run: a few bad seconds determine a p99 of a minute, but
+//! hardly show in the mean of its readings.
 
 use crate::quantities::Unit;
 use crate::verdict::{self, Judgement, NARROW, Verdict};
@@ -17,7 +17,7 @@ const PIECE_S: f64 = 1.0;
 /// Fewer pieces judge no goal.
 const ENOUGH: usize = 5;
 
-/// Where there are more pieces than this, neighbours are merged.
+/// Above this number, neighbouring pieces are merged.
 const MOST: usize = 64;
 
 /// A high-priority program against its goal.
@@ -27,11 +27,11 @@ pub struct Standing {
     pub alone: Option<f64>,
     /// Mean speed over all.
     pub mean: Option<f64>,
-    /// What it did over what it would have done alone, as the speed alone was at the time.
+    /// Its work over the work it would have done alone, by the speed alone of that time.
     pub achieved: Option<f64>,
     /// 95 % interval of that; absent before there are enough pieces.
     pub achieved_interval: Option<[f64; 2]>,
-    /// The same speeds in the metric's own unit: seconds of latencies. The goal is what the program is to keep.
+    /// The same speeds in the metric's own unit: seconds for latencies; and the goal.
     pub measured: Option<f64>,
     /// Alone, likewise.
     pub measured_alone: Option<f64>,
@@ -42,7 +42,7 @@ pub struct Standing {
     /// The same as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judgement: Option<String>,
-    /// Why it is not known how fast it was, where the buckets of a histogram do not tell.
+    /// Why its speed is unknown, if a histogram's buckets do not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clipped: Option<Clipped>,
     #[serde(skip)]
@@ -59,7 +59,7 @@ impl Standing {
         format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
     }
 
-    /// Where there is no verdict: `53 % (49 to 57; goal 90 %) of its speed alone`.
+    /// For a missing verdict: `53 % (49 to 57; goal 90 %) of its speed alone`.
     pub fn share(&self) -> String {
         let share = self.achieved.map(|kept| verdict::share(kept, self.achieved_interval, self.share_wanted));
         format!("{} of its speed alone", share.as_deref().unwrap_or("?"))
@@ -72,7 +72,7 @@ impl Standing {
     }
 }
 
-/// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
+/// The end of a piece, seconds; the measured value in it, the same alone, and the goal.
 pub type Point = (f64, [Option<f64>; 3]);
 
 /// Sums over a run up to a moment: when, speed × weight, weight, and speed alone × weight.
@@ -91,18 +91,18 @@ impl Answers {
     }
 }
 
-/// What a high-priority program did from piece to piece.
+/// The work of a high-priority program by pieces.
 #[derive(Clone, Debug, Default)]
 struct Account {
     /// The ends of the pieces; the first one is the beginning.
     marks: Vec<Mark>,
-    /// As it is now: what is too short for a piece of its own belongs to the last one, so that they are all of the run.
+    /// The present sums: a remainder too short for a piece belongs to the last one, so that they cover the whole run.
     now: Mark,
-    /// How many pieces of the shortest length each is.
+    /// Length of each piece in shortest pieces.
     length: f64,
-    /// Where single latencies are known, all of them; apart those of moments in which servers are asked more often.
+    /// All single latencies, if known; separately those during more frequent probes.
     answers: [Answers; 2],
-    /// Whether any source said how fast it is.
+    /// Whether any source gave its speed.
     known: bool,
     direction: Option<Direction>,
     /// The last reading that was clipped.
@@ -134,7 +134,7 @@ impl Account {
         }
     }
 
-    /// All latencies, each of which stands for as much time as any other.
+    /// All latencies, each representing the same time.
     fn all_answers(&self) -> Histogram {
         let [usual, watched] = &self.answers;
         let ratio = watched.per_s() / usual.per_s();
@@ -164,8 +164,8 @@ impl Account {
     }
 }
 
-/// The share kept with its interval, by what was done in each piece and would have been done alone: a ratio of sums
-/// over pieces, with the scatter of the pieces about it. Too few tell nothing.
+/// The kept fraction with its interval, from each piece's work and work alone: a ratio of sums, with the scatter of the
+/// pieces about it. `None` with too few pieces.
 pub(crate) fn estimate(pieces: impl Iterator<Item = [f64; 2]> + Clone) -> Option<Estimate> {
     let sum = |[a, b]: [f64; 2], [done, alone]: [f64; 2]| [a + done, b + alone];
     let ([done, alone], n) = (pieces.clone().fold([0.0; 2], sum), pieces.clone().count());
@@ -185,20 +185,20 @@ pub struct Goals {
     accounts: Vec<Account>,
     /// Whether there is anything to judge: nothing is throttled where nothing is enforced.
     judged: bool,
-    /// Why nothing can be judged, whatever its figures are.
+    /// Why no goal can be judged, whatever its figures.
     pub crowded: Option<String>,
-    /// What the policy said of its state in the last round.
+    /// The policy's explanation of its state in the last round.
     explanation: Explanation,
 }
 
 impl Goals {
-    /// Before the first round; `explanation` is what the policy says before it has decided anything.
+    /// Before the first round; `explanation` is the policy's before any decision.
     pub fn new(explanation: Explanation, judged: bool) -> Self {
         let accounts = vec![Account::default(); explanation.protected.len()];
         Self { accounts, judged, crowded: None, explanation }
     }
 
-    /// Adds a round; `explanation` is what the policy says of its state now.
+    /// Adds a round; `explanation` is the policy's current one.
     pub fn round(&mut self, view: &View, explanation: Option<Explanation>) {
         let watched_until = self.throttling().and_then(|throttling| throttling.watched_until);
         for (high, account) in self.explanation.protected.iter().zip(&mut self.accounts) {
@@ -223,19 +223,19 @@ impl Goals {
         let Some(explanation) = explanation.filter(|now| now.protected.len() == self.accounts.len()) else { return };
         self.explanation = explanation;
         for (account, high) in self.accounts.iter_mut().zip(&self.explanation.protected) {
-            // What was done before the speed alone was known belongs to the piece in which it became known.
+            // Work before the speed alone was known belongs to the piece in which it became known.
             if let Some(alone) = high.expected.or((high.weight <= 0.0).then_some(0.0)) {
                 account.add([view.at.as_secs_f64(), high.done, high.weight, alone]);
             }
         }
     }
 
-    /// How the others are throttled, as of the last round.
+    /// The throttling of the others in the last round.
     pub fn throttling(&self) -> Option<&Throttling> {
         self.explanation.throttling.as_ref()
     }
 
-    /// The programs that others make miss their goal, not those of low priority.
+    /// The programs that miss their goal because of others, not of low-priority programs.
     pub fn slowed(&self) -> &[AppId] {
         let throttling = self.throttling().filter(|_| self.judged);
         throttling.map_or(&[], |throttling| &throttling.slowed)
@@ -255,8 +255,8 @@ impl Goals {
         self.accounts[high].known
     }
 
-    /// Where a program stands, by its place; over the whole run, or as it is now, with the last speed alone: nothing is
-    /// known of one that is silent.
+    /// A program's result, by its index; over the whole run, or currently with the last speed alone. Empty for a silent
+    /// program.
     pub fn standing(&self, high: usize, whole: bool) -> Standing {
         let account = &self.accounts[high];
         let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
@@ -264,7 +264,7 @@ impl Goals {
         let (mean, kept) = (self.high(high).mean(), self.high(high).kept());
         let estimate = account.estimate().filter(|_| kept.is_some());
         let achieved = estimate.map(|estimate| estimate.value).or(kept);
-        // A moment whose reading is clipped may have been as slow as can be.
+        // A moment with a clipped reading may have been arbitrarily slow.
         let told = 1.0 - account.clipped_share();
         let interval = estimate.map(|estimate| [estimate.low().max(0.0) * told, estimate.high()]);
         let last = self.high(high).alone.map(|alone| alone.speed);
@@ -304,7 +304,7 @@ impl Goals {
         standing.judge(judgement.as_ref())
     }
 
-    /// Why a goal is not judged, and what helps; `None`: the figures say it.
+    /// Why a goal is not judged, and the remedy; `None`: the figures show it.
     fn why_not(&self, high: usize, judged: &Judgement, clipped: Option<Clipped>, metric: &str) -> Option<String> {
         let (account, high) = (&self.accounts[high], self.high(high));
         let pieces = account.marks.len().saturating_sub(1);
@@ -323,8 +323,8 @@ impl Goals {
         }
     }
 
-    /// Why it is not known how fast a program was, where the buckets of a histogram do not tell: of all its latencies,
-    /// of its speed alone, or for more of the time than an interval may be wide.
+    /// Why a program's speed is unknown because of a histogram's buckets: for all its latencies, for its speed alone,
+    /// or for a larger fraction of time than an interval may be wide.
     fn clipped(&self, high: usize, alone: Option<f64>) -> Option<Clipped> {
         let account = &self.accounts[high];
         if let Source::Latency(percentile) = &self.high(high).source {
@@ -376,7 +376,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// Pieces in which a program does this share of what it would do alone.
+    /// Pieces in which a program does this share of its work alone.
     fn account(shares: &[f64]) -> Account {
         let mut account = Account::default();
         let mut mark = [0.0; 4];
@@ -428,7 +428,7 @@ mod tests {
             assert!(low <= speed && speed <= high, "{low} {speed} {high}");
             (1e6 / speed).round()
         };
-        // Half of the answers in 1 s of 60 are 0.83 % of all, in 2 s they are 1.7 %; however often they are asked for.
+        // Half of the answers in 1 s of 60 are 0.83 % of all, in 2 s they are 1.7 %; the probing rate does not matter.
         for more in [1.0, 5.0] {
             assert_eq!([p99_us(1.0, more), p99_us(2.0, more)], [200.0, 4_000.0], "{more}");
         }
@@ -488,6 +488,7 @@ mod tests {
     }
 
     /// Ten seconds, of which the histogram does not tell the first so many: what is left says nothing of all.
+    /// Holds speed/metrics.
     #[test]
     fn what_was_clipped_is_not_judged() {
         let judged = |clipped_s: u64| {

@@ -1,4 +1,4 @@
-//! Who hurts whom, in words.
+//! The table of interference, in words.
 
 use cotenant_cli::messages::count;
 use cotenant_model::interference::Row;

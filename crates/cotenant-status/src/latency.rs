@@ -5,7 +5,7 @@ use cotenant_model::{Histogram, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Quantiles are of the answers in such a window: long enough for a p99, short enough to be of now.
+/// Quantiles are of the answers in such a window: long enough for a p99, short enough to show the present.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// It moves on by this much at a time.
@@ -25,7 +25,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Takes in what was counted so far, nanoseconds; the answers of the last step, where one is over.
+    /// Takes over the counts so far, nanoseconds; returns the answers of the last step, if one is over.
     pub fn add(&mut self, at: Time, so_far: &Histogram) -> Option<Histogram> {
         let Some((last, before)) = self.seen.back() else {
             self.seen.push_back((at, so_far.clone()));
@@ -36,7 +36,7 @@ impl Latency {
         }
         let step = so_far.since(before);
         if step.is_none() {
-            self.seen.clear(); // a source that began anew tells of no whole window
+            self.seen.clear(); // a restarted source has no complete window
         }
         self.seen.push_back((at, so_far.clone()));
         while self.seen.get(1).is_some_and(|(second, _)| *second + WINDOW <= at) {
@@ -69,7 +69,7 @@ mod tests {
     fn quantiles_are_of_a_whole_window_and_of_answers_enough() {
         let (mut latency, mut so_far) = (Latency::default(), Histogram::default());
         let ms = |latency: &mut Latency, at, so_far: &Histogram| drop(latency.add(Time::from_millis(at), so_far));
-        (0..500).for_each(|_| so_far.count_one(4_000_000)); // from before anybody looked
+        (0..500).for_each(|_| so_far.count_one(4_000_000)); // from before the first look
         ms(&mut latency, 1_000, &so_far);
         (0..100).for_each(|_| so_far.count_one(1 << 20));
         ms(&mut latency, 10_000, &so_far);
@@ -87,6 +87,7 @@ mod tests {
     }
 
     /// A second in which twenty answers take 64 times as long is in the window for ten seconds.
+    /// Holds qos/verdict.
     #[test]
     fn the_window_moves_on_by_a_second() {
         let (mut latency, mut so_far) = (Latency::default(), Histogram::default());

@@ -1,4 +1,4 @@
-//! What a service does: over one window and in one unit, and how much of it within its goal.
+//! The work of a service in one window and unit, and its share within the goal.
 
 use crate::latency::{Latency, STEP, WINDOW};
 use crate::quantities::Unit;
@@ -13,28 +13,28 @@ use std::time::Duration;
 /// Service levels are of this long: one good minute does not pay for a bad one.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What is within the goal is kept by such pieces of it.
+/// Work within the goal is kept by pieces of this length.
 const PIECE: Duration = Duration::from_secs(10);
 
 /// Of one service.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
-    /// How long its answers took.
+    /// The latency of its answers.
     pub latency: Latency,
-    /// What tells what it does, and which way is better there.
+    /// The source of its value, and the better direction.
     source: Option<(Source, Direction)>,
-    /// Value × weight and weight of the steps of the window; the last one goes on. What was clipped is no number.
+    /// Value × weight and weight of the steps of the window; the last one continues. Clipped values are not a number.
     steps: VecDeque<(Time, [f64; 2])>,
-    /// The reading of a metric that stands: one may be read more seldom than the window is long.
+    /// The current reading of a metric, whose interval may exceed the window.
     standing: Option<f64>,
     /// The last reading that was clipped.
     clipped: Option<(Time, Clipped)>,
-    /// Up to when all is known: several rules may tell of the same time.
+    /// Time up to which everything is known, because several rules may cover the same time.
     until: Time,
     within: Within,
 }
 
-/// What was within the goal, and all, by pieces of the last hour.
+/// Work within the goal, and all work, by pieces of the last hour.
 #[derive(Clone, Debug, Default)]
 struct Within(VecDeque<(Time, [f64; 2])>);
 
@@ -63,7 +63,7 @@ fn at_goal(protected: Option<&ProtectedApp>) -> Option<f64> {
 }
 
 impl Level {
-    /// Takes in an interval, of which this source tells; it is judged by the goal of `protected`.
+    /// Adds an interval with this source; it is judged by the goal of `protected`.
     pub fn round(&mut self, view: &View, app: &AppView, source: &Source, protected: Option<&ProtectedApp>) {
         let begun = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
         if begun < self.until {
@@ -127,7 +127,7 @@ impl Level {
         }
     }
 
-    /// Takes in what was counted of its answers so far, nanoseconds.
+    /// Takes over the counts of its answers so far, nanoseconds.
     pub fn answers(&mut self, at: Time, so_far: &Histogram, protected: Option<&ProtectedApp>) {
         let Some(step) = self.latency.add(at, so_far) else { return };
         let is_told = matches!(self.source, Some((Source::Latency(_), _)));
@@ -138,7 +138,7 @@ impl Level {
         }
     }
 
-    /// What it does now, alone and at its goal.
+    /// Its work now, alone and at its goal.
     pub fn measured(&self, now: Time, protected: Option<&ProtectedApp>) -> Option<Measured> {
         let (source, direction) = self.source.as_ref()?;
         let unit = Unit::of(source, *direction);
@@ -186,7 +186,7 @@ impl Level {
         Some(WithinGoal { share, requests, seconds: covered.as_secs_f64() })
     }
 
-    /// Where its reading lies now that a histogram does not tell.
+    /// The current range of a reading that a histogram does not determine.
     pub fn clipped(&self, now: Time) -> Option<Clipped> {
         self.clipped.filter(|(at, _)| now < *at + WINDOW).map(|(_, clipped)| clipped)
     }
@@ -220,6 +220,7 @@ mod tests {
     }
 
     /// Alone a p99 of 20 ms, so the goal is 40 ms. Of 100 answers a second ten take 67 ms in every fourth.
+    /// Holds qos/verdict.
     #[test]
     fn a_level_is_of_single_requests_where_they_are_known() {
         let source = Source::from("latency_p99_s".to_owned());
@@ -246,6 +247,7 @@ mod tests {
     }
 
     /// A metric of 1 alone, of which 2 is the goal; from the eleventh second on it is beyond the last bound, 3.
+    /// Holds qos/verdict.
     #[test]
     fn seconds_are_judged_where_requests_are_unknown() {
         let source = Source::Metric("h".to_owned());
@@ -272,6 +274,7 @@ mod tests {
         assert_eq!(level.clipped(Time::from_secs(22)), Some(Clipped::Beyond(3.0)));
     }
 
+    /// Holds qos/verdict.
     #[test]
     fn an_hour_is_forgotten() {
         let mut within = Within::default();

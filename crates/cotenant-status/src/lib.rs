@@ -1,4 +1,4 @@
-//! What is shown of services and of the machine, as plain values, and the page that draws them in a browser.
+//! The displayed state of services and of the machine, as plain values, and the page that draws it in a browser.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

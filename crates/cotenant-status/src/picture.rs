@@ -1,37 +1,43 @@
-//! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
+//! Content of `cotenant top` from any source: plain values, which `--json` prints unchanged.
 
 use crate::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
+use crate::verdict::Verdict;
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_model::interference::Row;
+use cotenant_model::usage::Usage;
 use cotenant_model::{CpuId, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Decisions that are shown at most.
+/// Limit of shown decisions.
 pub const DECISIONS: usize = 40;
 
 /// A moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Picture {
-    /// Who tells it, and what that one does.
+    /// The source, with its activity.
     pub source: String,
+    /// The name of the machine; empty for a recording.
+    pub host: String,
+    /// The state in one sentence; empty if there is nothing to report.
+    pub state: String,
     /// Seconds since the source began.
     pub at_s: f64,
     /// Of a recording: which of its moments this is.
     pub moment: Option<Moment>,
-    /// The CPUs that may be used, by what they share.
+    /// The usable CPUs, by shared resources.
     pub packages: Vec<Package>,
     /// The services that run.
     pub services: Vec<ServiceStatus>,
-    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    /// Certain losses of speed by pairs, the greatest first.
     pub interference: Vec<Row>,
     /// The last decisions, the latest last.
     pub last: Vec<Decision>,
-    /// What became of the last trials of `shapes`, the latest last.
+    /// Results of the last trials of `shapes`, the latest last.
     pub trials: Vec<Trial>,
-    /// What is missing, or was not done.
+    /// Remarks about missing or omitted things.
     pub notes: Vec<String>,
 }
 
@@ -40,7 +46,7 @@ pub struct Picture {
 pub struct Moment {
     /// From 1.
     pub number: usize,
-    /// How many there are.
+    /// Their number.
     pub of: usize,
 }
 
@@ -70,18 +76,18 @@ pub struct Core {
 pub struct Context {
     /// Which one.
     pub cpu: CpuId,
-    /// The share of the last second in which it was busy; null where that is not known.
+    /// Its busy share of the last second; null if unknown.
     pub busy: Option<f64>,
     /// Services that ran here, the one that used most first.
     pub services: Vec<Share>,
 }
 
-/// What uses less of a CPU is not named there.
+/// Shares below this are not named there.
 const LITTLE: f64 = 0.01;
 /// A CPU that is busy for less is idle.
 const IDLE: f64 = 0.02;
 
-/// Whose most of a CPU is.
+/// The main user of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose<'a> {
     /// It is idle.
@@ -90,12 +96,12 @@ pub enum Whose<'a> {
     Unknown,
     /// Programs outside of services.
     Others,
-    /// That service, and how many more are named beside it.
+    /// That service, and the number of further ones.
     Service(&'a str, usize),
 }
 
 impl Context {
-    /// What most of its time went to.
+    /// The main user of its time.
     pub fn whose(&self) -> Whose<'_> {
         let known: f64 = self.services.iter().map(|share| share.cpus).sum();
         let mut named = self.services.iter().filter(|share| share.cpus >= LITTLE);
@@ -109,7 +115,7 @@ impl Context {
     }
 }
 
-/// What a service used of a CPU.
+/// A service's use of a CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
     /// The service.
@@ -124,7 +130,7 @@ impl Picture {
         if self.moment.is_some() { format!("{at_s:.1} s") } else { ago(self.at_s - at_s) }
     }
 
-    /// Of what the daemon says.
+    /// From the daemon's status.
     pub fn of_status(topology: &Topology, status: &Status) -> Self {
         let changes: usize = status.changes.values().sum();
         let changes =
@@ -142,6 +148,8 @@ impl Picture {
                 status.pid,
                 status.mode()
             ),
+            host: status.host.clone(),
+            state: state(&status.services, status.usage.as_ref()),
             at_s: status.uptime_s,
             moment: None,
             packages: packages(topology, &status.cpus, &status.services),
@@ -153,7 +161,7 @@ impl Picture {
         }
     }
 
-    /// How much of its time all of the machine is busy; `None` where that is not known.
+    /// Busy share of the whole machine; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -190,7 +198,7 @@ impl Domain {
         self.cores.iter().flat_map(|core| &core.cpus)
     }
 
-    /// How much of its time the domain is busy; `None` where that is not known.
+    /// Busy share of the domain; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -201,12 +209,42 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (n > 0.0).then(|| sum / n)
 }
 
+/// Programs that use less than this many CPUs are left out of the state.
+const HARDLY: f64 = 0.1;
+
+/// Services below their goals, throttling, and other use of the machine: `db misses its goal; batch is throttled 60 %
+/// of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
+pub fn state(services: &[ServiceStatus], usage: Option<&Usage>) -> String {
+    let named = |of: fn(&ServiceStatus) -> bool| services.iter().filter(move |service| of(service));
+    let missed = named(|service| service.verdict == Some(Verdict::Missed));
+    let mut parts: Vec<String> = missed.map(|service| format!("{} misses its goal", service.name)).collect();
+    let kept = named(|service| matches!(service.verdict, Some(Verdict::Kept | Verdict::AtGoal))).count();
+    match (parts.is_empty(), kept) {
+        (_, 0) => {}
+        (true, 1) => parts.push("the goal is kept".to_owned()),
+        (true, kept) => parts.push(format!("{kept} goals are kept")),
+        (false, kept) => parts.push(format!("{} kept", count(kept as u64, "goal"))),
+    }
+    let mut throttled: Vec<(&str, f64)> =
+        services.iter().filter_map(|service| Some((&*service.name, service.throttled?))).collect();
+    throttled.retain(|(_, share)| *share >= LITTLE);
+    throttled.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if let Some((name, share)) = throttled.first() {
+        let more = if throttled.len() > 1 { format!(", and {} more", throttled.len() - 1) } else { String::new() };
+        parts.push(format!("{name} is throttled {:.0} % of the time{more}", share * 100.0));
+    }
+    if let Some(usage) = usage.filter(|usage| usage.others + usage.stolen >= HARDLY) {
+        parts.push(usage.text());
+    }
+    parts.join("; ")
+}
+
 /// The latest decisions.
 pub fn last(all: &[Decision]) -> Vec<Decision> {
     all[all.len().saturating_sub(DECISIONS)..].to_vec()
 }
 
-/// The CPUs of a machine with what runs there.
+/// The CPUs of a machine with the programs on them.
 pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStatus]) -> Vec<Package> {
     let busy: BTreeMap<CpuId, f64> = busy.iter().map(|status| (status.cpu, status.busy)).collect();
     let mut on: BTreeMap<CpuId, Vec<Share>> = BTreeMap::new();
@@ -230,4 +268,37 @@ pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStat
     }
     packages.retain(|package| !package.domains.is_empty());
     packages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_stands_is_one_sentence() {
+        let goal = |name: &str, verdict| ServiceStatus {
+            name: name.to_owned(),
+            verdict: Some(verdict),
+            ..ServiceStatus::default()
+        };
+        let low = |name: &str, share| ServiceStatus {
+            name: name.to_owned(),
+            throttled: Some(share),
+            ..ServiceStatus::default()
+        };
+        let usage = |others| Usage { seconds: 10.0, of_cpus: 2, others, ..Usage::default() };
+        let all = [
+            goal("db", Verdict::Missed),
+            goal("web", Verdict::Kept),
+            low("gzip", 0.25),
+            low("sort", 0.6),
+            low("idle", 0.0),
+            goal("new", Verdict::Unsure),
+        ];
+        let said = "db misses its goal; 1 goal kept; sort is throttled 60 % of the time, and 1 more; \
+                    1.4 of 2 CPUs by other programs: none of them can be seen here";
+        assert_eq!(state(&all, Some(&usage(1.4))), said);
+        assert_eq!(state(&all[1..2], Some(&usage(0.05))), "the goal is kept");
+        assert_eq!(state(&[], None), "");
+    }
 }

@@ -1,4 +1,4 @@
-//! What the page and reports plot, as plain values: JSON that `parts.js` draws.
+//! The plots of the page and of reports, as plain values: JSON that `parts.js` draws.
 
 use serde::Serialize;
 
@@ -20,15 +20,15 @@ pub struct Plot {
     pub part: &'static str,
     /// Its title.
     pub title: String,
-    /// `share` (0–1), `seconds`, `cpus`, `bytes_per_s`, or what is written behind the numbers.
+    /// `share` (0–1), `seconds`, `cpus`, `bytes_per_s`, or the text after the numbers.
     pub unit: String,
-    /// Whether lines stand on each other, as parts of a whole.
+    /// Whether lines are stacked as parts of a whole.
     pub stacked: bool,
     /// The value that has to fit at least.
     pub most: Option<f64>,
-    /// Those with a line are so many fewer than there are.
+    /// Number of those without a line.
     pub left_out: usize,
-    /// Its own time, where that is not the others'.
+    /// Its own times, if different from the others'.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_s: Option<Vec<f64>>,
     /// Its lines.
@@ -40,25 +40,25 @@ pub struct Plot {
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// What it is to the others.
+    /// Its role among the lines.
     pub role: Role,
-    /// One for each moment; what is not known is null, and interrupts it.
+    /// One for each moment; unknown ones are null, and interrupt it.
     pub values: Vec<Option<f64>>,
 }
 
-/// What a line is to the others.
+/// The role of a line among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Something that was measured.
     Plain,
-    /// What is to be reached.
+    /// The target.
     Goal,
-    /// What would be without the others.
+    /// The value without the others.
     Alone,
     /// All that have no line of their own.
     Others,
-    /// What belongs to none of them.
+    /// The part of none of them.
     Foreign,
 }
 
@@ -92,7 +92,7 @@ pub fn digits(value: f64) -> f64 {
     if places <= 0 {
         return value.round();
     }
-    // Powers of ten above this are not exact, nor is anything so small worth showing.
+    // Higher powers of ten are inexact, and such small values irrelevant.
     let power = 10_f64.powi(places.min(22));
     (value * power).round() / power
 }

@@ -39,12 +39,12 @@ pub struct Unit {
     pub inverse: bool,
     /// Whether values are seconds.
     pub seconds: bool,
-    /// Text behind each value.
+    /// Text after each value.
     pub suffix: &'static str,
 }
 
 impl Unit {
-    /// Of a source whose values are better in this direction.
+    /// For a source with this better direction.
     pub fn of(source: &Source, direction: Direction) -> Self {
         let name = source.to_string();
         let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;
@@ -62,7 +62,7 @@ impl Unit {
         Self { label, inverse, seconds, suffix }
     }
 
-    /// A speed in this unit; `None` where it is unknown or infinite.
+    /// A speed in this unit; `None` if it is unknown or infinite.
     pub fn value(&self, speed: Option<f64>) -> Option<f64> {
         speed.map(|speed| if self.inverse { speed.recip() } else { speed }).filter(|value| value.is_finite())
     }

@@ -1,4 +1,4 @@
-//! Which source told the speed of each application, for the summary of a run whose policy asked for proxies.
+//! The source of each application's speed, for the summary of a run whose policy needed proxies.
 
 use crate::quantities::digits;
 use cotenant_model::speed::{Ladder, Source, Standing};
@@ -36,12 +36,12 @@ impl Speeds {
         }
     }
 
-    /// What tells the speed of an application now.
+    /// The current source of an application's speed.
     pub fn best(&self, app: AppId) -> Option<&Source> {
         self.0.get(&app)?.ladder.best().map(|(source, _)| source)
     }
 
-    /// It is managed no more.
+    /// Ends its management.
     pub fn forget(&mut self, app: AppId) {
         self.0.remove(&app);
     }
@@ -52,13 +52,13 @@ impl Speeds {
     }
 }
 
-/// What told an application's speed.
+/// Sources of an application's speed.
 #[derive(Debug, Serialize)]
 pub struct SpeedSummary {
     app: String,
     /// The source that counts; `None` where none does.
     source: Option<String>,
-    /// All that told something, best first.
+    /// All sources with values, best first.
     sources: Vec<SourceSummary>,
 }
 
@@ -66,7 +66,7 @@ pub struct SpeedSummary {
 struct SourceSummary {
     source: String,
     standing: Standing,
-    /// Standard deviation of a window of half a second, relative; `None` where it is not known, or has no bounds.
+    /// Standard deviation of a window of half a second, relative; `None` if unknown or unbounded.
     spread: Option<f64>,
     /// Windows from which the spread is known.
     windows: usize,

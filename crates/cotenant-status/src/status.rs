@@ -1,4 +1,4 @@
-//! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
+//! The daemon's status: one snapshot a second, for the control socket and the metrics.
 
 use crate::class::Class;
 use crate::identity::{Identity, learnt};
@@ -24,9 +24,12 @@ pub struct Status {
     pub version: String,
     /// Its process id.
     pub pid: u32,
-    /// What the configuration says.
+    /// The name of the machine.
+    #[serde(default, deserialize_with = "cotenant_model::text::name_of")]
+    pub host: String,
+    /// From the configuration.
     pub mode: Mode,
-    /// Whether nothing is changed for now, whatever the mode is.
+    /// Whether changes are suspended for now, in any mode.
     pub paused: bool,
     /// Seconds since it was started.
     pub uptime_s: f64,
@@ -38,7 +41,7 @@ pub struct Status {
     pub cpu_s: f64,
     /// Resident memory of the daemon, bytes.
     pub resident_bytes: Option<u64>,
-    /// What can be counted, in words.
+    /// The countable events, in words.
     pub tier: String,
     /// Whether each signal is counted here, by name.
     pub signals: BTreeMap<String, bool>,
@@ -49,35 +52,35 @@ pub struct Status {
     pub made: Instant,
     /// Time between two samples, seconds.
     pub interval_s: f64,
-    /// Where metrics are served, or are to be; absent where nobody wants that.
+    /// The address of the metrics endpoint; absent if not configured.
     pub listen: Option<Listen>,
-    /// How busy each CPU is; none before a second is over.
+    /// Busy share of each CPU; empty in the first second.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
-    /// What used this machine besides the services in the last ten seconds or so; absent where that is not known yet.
+    /// Usage of this machine outside of the services in about the last ten seconds; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
     /// by its number; empty where misses of the last-level cache are not counted.
     #[serde(default)]
     pub memory: BTreeMap<u32, f64>,
-    /// Containers that the bridge to the container runtime has told of; absent where it has not.
+    /// Containers reported by the bridge to the container runtime; absent without reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<usize>,
-    /// What is changed now and will be undone, by kind.
+    /// Present changes, all of which will be undone, by kind.
     pub changes: BTreeMap<String, usize>,
-    /// The services that it manages, and those that are left alone.
+    /// Managed services, and those left alone.
     pub services: Vec<ServiceStatus>,
-    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    /// Certain losses of speed by pairs, the greatest first.
     pub interference: Vec<Row>,
     /// Orders carried out so far, by effect and stage of the policy.
     pub decisions: Vec<Decisions>,
     /// The last of them, the latest last.
     pub last: Vec<Decision>,
-    /// What became of the last trials of `shapes`, the latest last.
+    /// Results of the last trials of `shapes`, the latest last.
     #[serde(default)]
     pub trials: Vec<Trial>,
-    /// Remarks about what is missing or was not done.
+    /// Remarks about missing or omitted things.
     pub notes: Vec<String>,
 }
 
@@ -92,36 +95,35 @@ pub struct ServiceStatus {
     pub class: Class,
     /// The policy that places it.
     pub policy: String,
-    /// Which container it is, where it is one.
+    /// Its container, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Identity>,
-    /// The user of its processes; root where they are of several.
+    /// The user of its processes; root if they have several.
     pub uid: u32,
-    /// Whether it is left alone for now, because somebody asked for that.
+    /// Whether it is left alone for now on request.
     pub paused: bool,
     /// Its processes.
     pub processes: usize,
     /// Its threads.
     pub threads: usize,
-    /// CPUs' worth of time that its threads ran in the last second; absent where that was not counted.
+    /// CPU time of its threads in the last second, in CPUs; absent if uncounted.
     pub cpus: Option<f64>,
-    /// Threads that were ready to run and had no CPU, on average over the last second: seconds of waiting per second
-    /// (the kernel's `run_delay`); absent where that was not counted.
+    /// Threads ready to run without a CPU, on average over the last second: seconds of waiting per second (the kernel's
+    /// `run_delay`); absent if uncounted.
     #[serde(default)]
     pub waiting: Option<f64>,
-    /// What had the CPU meanwhile, most first, where BPF is allowed.
+    /// The work that occupied the CPU meanwhile, most first, if BPF is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
-    /// Share of the last second in which its control group was short of CPUs: one of its threads at least was ready to
-    /// run and had none (the kernel's `cpu.pressure`, `some`); absent where it has no group of its own, or that is not
-    /// counted.
+    /// Share of the last second in which its control group lacked CPUs: at least one of its threads was ready to run
+    /// without one (the kernel's `cpu.pressure`, `some`); absent without its own group, or if uncounted.
     #[serde(default)]
     pub pressure: Option<f64>,
-    /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
+    /// Its speed by the last reading, in units of its source; absent if that is the inverse of a latency.
     pub speed: Option<f64>,
-    /// What tells that.
+    /// The source of that.
     pub source: Option<String>,
-    /// Why its metric says nothing now, where it fails again and again.
+    /// Why its metric keeps failing.
     #[serde(default)]
     pub metric_error: Option<String>,
     /// The share of its speed alone that it is to keep, of class high.
@@ -131,45 +133,45 @@ pub struct ServiceStatus {
     /// The 95 % interval of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_interval: Option<[f64; 2]>,
-    /// What is said of its goal by these.
+    /// The verdict on its goal from these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// The same as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judgement: Option<String>,
-    /// What it does in its own unit: now, alone and at its goal.
+    /// Its work in its own unit: now, alone and at its goal.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// How much was within its goal in the last hour, of class high.
+    /// The share within its goal in the last hour, of class high.
     #[serde(default)]
     pub within_goal: Option<WithinGoal>,
     /// The share of the last minute in which it was made to wait, of class low.
     pub throttled: Option<f64>,
-    /// How long its answers took in the last seconds, where that is known.
+    /// The latencies of its answers in the last seconds, if known.
     pub latencies: Vec<Quantile>,
-    /// What its policy says of it.
+    /// Its policy's statement.
     #[serde(flatten)]
     pub said: Statement,
     /// Bytes per second from memory in the last second: a line of 64 bytes for each miss of the last-level cache.
     #[serde(default)]
     pub bandwidth: Option<f64>,
-    /// Where its threads ran in the last second.
+    /// The places of its threads in the last second.
     #[serde(default)]
     pub places: Vec<Place>,
-    /// What its threads ran besides, on CPUs that are not known: they moved between two looks at them.
+    /// Further run time of its threads on unknown CPUs, because they moved between two samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedTime>,
-    /// Those of its threads that ran most in the last second, the busiest first.
+    /// Its busiest threads in the last second, the busiest first.
     #[serde(default)]
     pub busiest: Vec<ThreadStatus>,
 }
 
-/// What a service does: all values in one unit.
+/// The work of a service: all values in one unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What is measured: `p99`, `progress`, a metric's name.
+    /// The measure: `p99`, `progress`, a metric's name.
     pub what: String,
-    /// `seconds`, `bytes_per_s`, or what is written behind the values.
+    /// `seconds`, `bytes_per_s`, or the text after the values.
     pub unit: String,
     /// Which way is better.
     pub lower_is_better: bool,
@@ -179,7 +181,7 @@ pub struct Measured {
     pub alone: Option<f64>,
     /// The 95 % interval of that, by the block bootstrap.
     pub alone_interval: Option<[f64; 2]>,
-    /// How long ago that was measured.
+    /// The age of that measurement.
     pub alone_age_s: Option<f64>,
     /// At the goal.
     pub goal: Option<f64>,
@@ -208,14 +210,14 @@ impl Measured {
     }
 }
 
-/// How much of what a service did was within its goal.
+/// The share of a service's work within its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WithinGoal {
     /// The share, 0–1.
     pub share: f64,
     /// Whether of requests; else of seconds.
     pub requests: bool,
-    /// The time that this is about: an hour at most.
+    /// The covered time: an hour at most.
     pub seconds: f64,
 }
 
@@ -233,18 +235,18 @@ impl WithinGoal {
 pub struct CpuStatus {
     /// Which one.
     pub cpu: CpuId,
-    /// The share of the last second in which it was busy, whoever used it.
+    /// Fraction of the last second in which it was busy with any work.
     pub busy: f64,
 }
 
-/// What a service uses of a CPU.
+/// A service's use of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// Which CPU.
     pub cpu: CpuId,
     /// CPUs' worth of time.
     pub cpus: f64,
-    /// Last-level cache misses a second there; absent where they are not counted.
+    /// Last-level cache misses per second there; absent if uncounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses_per_s: Option<f64>,
 }
@@ -252,7 +254,7 @@ pub struct Place {
 /// CPU time of threads that moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MovedTime {
-    /// The cache domain in which they were before and after, where it is the same.
+    /// The cache domain of all its places, if it is the same.
     pub domain: Option<usize>,
     /// CPUs' worth of time.
     pub cpus: f64,
@@ -265,15 +267,15 @@ pub struct ThreadStatus {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// Where it runs, or ran last.
+    /// Its present or last CPU.
     pub cpu: Option<CpuId>,
     /// CPUs' worth of time.
     pub cpus: f64,
-    /// Where it may run.
+    /// Its allowed CPUs.
     pub allowed: CpuSet,
 }
 
-/// So large a share of answers came within so many seconds.
+/// This share of answers arrived within this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
     /// The share, 0–1.
@@ -287,33 +289,33 @@ pub struct Quantile {
 pub struct Trial {
     /// When it was over, seconds since the start of the daemon.
     pub at_s: f64,
-    /// What was tried: threads in each cache domain, by program.
+    /// The tried shape: threads in each cache domain, by program.
     pub shape: String,
     /// By how much it was faster: 0.05 is 5 %.
     pub gain: f64,
-    /// The interval of that, valid at every look; null where it has no bounds yet.
+    /// Its interval, valid at every look; null while it has no bounds.
     pub interval: Option<[f64; 2]>,
     /// Pairs of windows that were compared.
     pub pairs: usize,
-    /// Whether it stood from then on.
+    /// Whether it was kept.
     pub kept: bool,
 }
 
-/// Where metrics are served.
+/// The address of the metrics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listen {
     /// The address with its port.
     pub address: String,
-    /// Why they are not; it is tried again and again.
+    /// Why they are not served; serving is retried.
     pub error: Option<String>,
 }
 
-/// How often what was done.
+/// Number of actions of a kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Decisions {
-    /// What was done.
+    /// The kind of action.
     pub action: String,
-    /// The stage of the policy that asked for it.
+    /// The policy's stage behind it.
     pub reason: String,
     /// How often.
     pub count: u64,
@@ -324,16 +326,16 @@ pub struct Decisions {
 pub struct Decision {
     /// Seconds since the start of the daemon.
     pub at_s: f64,
-    /// The service that it is about.
+    /// Its service.
     pub service: String,
-    /// Whose that was; absent where it was nobody's, and from what an older daemon says.
+    /// Its owner; absent without one, and from older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// What was ordered.
+    /// The order.
     pub what: String,
-    /// What became of it, where it was not carried out.
+    /// The outcome, if it was not carried out.
     pub outcome: Option<String>,
-    /// All of why; absent from what an older daemon says.
+    /// The complete reason; absent from older daemons.
     #[serde(default)]
     pub why: Option<Why>,
 }
@@ -341,21 +343,21 @@ pub struct Decision {
 /// A decision in parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Why {
-    /// Who decided, and the part of it that asked for this.
+    /// The policy, with its deciding stage.
     pub policy: String,
-    /// The part of the policy that asked for this.
+    /// The policy's deciding stage.
     pub stage: String,
-    /// By what it has its effect.
+    /// The means of its effect.
     pub means: String,
-    /// The thread that it is about, by name and kernel id; null where it is about the service as a whole.
+    /// Its thread, by name and kernel id; null if it concerns the service as a whole.
     pub thread: Option<String>,
-    /// Where that ran.
+    /// Its previous CPU.
     pub from_cpu: Option<CpuId>,
-    /// What was ordered, in words.
+    /// The order in words.
     pub to: String,
-    /// The CPUs that the thread may use from then on.
+    /// The CPUs allowed to the thread afterwards.
     pub may_use: Option<CpuSet>,
-    /// What was measured, and what that was held against.
+    /// The measured value and its comparison.
     pub evidence: Option<Evidence>,
     /// The reason as one line.
     pub text: String,
@@ -376,14 +378,14 @@ pub fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 const STALE: Duration = Duration::from_secs(10);
 
 impl ServiceStatus {
-    /// Without what files and servers say that the daemon reads with its own rights.
+    /// Without the contents of files and servers that the daemon reads with its own rights.
     #[must_use]
     pub fn for_anybody(self) -> Self {
         let metric_error = self.metric_error.map(|_| "its metric fails; the administrator sees why".to_owned());
         Self { metric_error, ..self }
     }
 
-    /// Its name and the verdict on its goal, where it has one.
+    /// Its name and the verdict on its goal, if it has one.
     pub fn judged(&self) -> Option<(&str, &str)> {
         Some((&self.name, self.judgement.as_deref()?))
     }
@@ -394,7 +396,7 @@ impl ServiceStatus {
         Self { verdict: Some(judgement.verdict), judgement: Some(judgement.to_string()), ..self }
     }
 
-    /// Its name in the table of who hurts whom.
+    /// Its name in the table of interference.
     pub fn learnt(&self) -> String {
         learnt(&self.name, self.uid, self.container.as_ref())
     }
@@ -415,13 +417,13 @@ impl Status {
 }
 
 impl Status {
-    /// The same, to be told now: by those who did not make it, its age cannot be known.
+    /// The same for output now, because receivers cannot know its age.
     #[must_use]
     pub fn told_now(&self) -> Self {
         Self { sample_age_s: self.age().as_secs_f64(), ..self.clone() }
     }
 
-    /// How old the last sample is by now.
+    /// The present age of the last sample.
     pub fn age(&self) -> Duration {
         Duration::try_from_secs_f64(self.sample_age_s).unwrap_or(Duration::ZERO) + self.made.elapsed()
     }
@@ -431,7 +433,7 @@ impl Status {
         self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or(Duration::ZERO))
     }
 
-    /// What a user may see who is not the daemon's own: their services, and nothing of others.
+    /// The part visible to a user other than the daemon's: that user's services only.
     #[must_use]
     pub fn for_user(&self, uid: u32) -> Self {
         let theirs = self.services.iter().filter(|service| service.uid == uid).cloned();
@@ -458,12 +460,12 @@ impl Status {
         }
     }
 
-    /// How long ago something was decided.
+    /// The age of a decision.
     pub fn when(&self, decision: &Decision) -> String {
         ago(self.uptime_s - decision.at_s)
     }
 
-    /// What it does, as a verb.
+    /// Its activity, as a verb.
     pub fn mode(&self) -> &'static str {
         match self.mode {
             Mode::Observe if self.paused => "observes, paused for now",
@@ -478,7 +480,7 @@ impl Status {
     /// For people.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// A closed `out`.
     pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
         for (name, judgement) in self.services.iter().filter_map(ServiceStatus::judged) {
             writeln!(out, "{name}: {judgement}")?;
@@ -599,8 +601,8 @@ impl Status {
 /// Below this many threads on average nothing waits that could be felt.
 const HARDLY: f64 = 0.01;
 
-/// A line for each service that waits for a CPU, of class high first, then by how much:
-/// `db waits for a CPU: 0.20 threads behind backup, 0.05 behind cc1`.
+/// A line for each service that waits for a CPU, class high first, then by amount: `db waits for a CPU: 0.20 threads
+/// behind backup, 0.05 behind cc1`.
 pub fn waits(services: &[ServiceStatus]) -> Vec<String> {
     let waits = |service: &&ServiceStatus| !service.behind.is_empty() && service.waiting.is_some_and(|n| n >= HARDLY);
     let mut all: Vec<&ServiceStatus> = services.iter().filter(waits).collect();
@@ -647,7 +649,7 @@ mod tests {
             name: name.to_owned(),
             class,
             waiting: Some(waiting),
-            behind: vec![Behind { what: what.to_owned(), cgroup: None, threads: waiting }],
+            behind: vec![Behind { what: what.to_owned(), threads: waiting, ..Behind::default() }],
             ..ServiceStatus::default()
         };
         let services = [
@@ -670,7 +672,7 @@ mod tests {
         assert_eq!(told, "its metric fails; the administrator sees why");
     }
 
-    /// A loop that hangs tells nothing new: whoever asks is told how long that has been so.
+    /// A stuck loop gives no new status: a query returns how long it has been so.
     #[test]
     fn what_is_told_later_is_older() {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(20)).expect("the machine is older");

@@ -20,19 +20,19 @@ pub enum Value {
     Pressure,
     /// Speed in the last minute over its speed alone.
     Kept,
-    /// What `Kept` is to be.
+    /// The goal for `Kept`.
     Goal,
     /// `Kept` over `Goal`.
     OfGoal,
     /// Share of its requests, or of seconds, within its goal in the last hour.
     WithinGoal,
-    /// How long ago its speed alone was measured.
+    /// The age of the measurement of its speed alone.
     AloneAge,
     /// The p99 of its answers.
     P99,
-    /// What `P99` is alone.
+    /// `P99` alone.
     P99Alone,
-    /// What `P99` is at the goal.
+    /// `P99` at the goal.
     P99Goal,
     /// Bytes from memory in the last second.
     Bandwidth,
@@ -40,7 +40,7 @@ pub enum Value {
     Throttled,
 }
 
-/// How a number reads.
+/// The unit of a number's display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueUnit {
     /// A plain count.
@@ -76,7 +76,7 @@ impl ValueUnit {
 pub struct ServiceMetric {
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
 }
 
@@ -85,18 +85,18 @@ pub struct ServiceMetric {
 pub struct Fact {
     /// The key of the number in a service's JSON.
     pub key: &'static str,
-    /// How it reads, as plots have it.
+    /// Its unit in plots.
     pub unit: &'static str,
     /// Its label in a terminal.
     #[serde(skip)]
     pub label: &'static str,
-    /// What stands around it in a terminal.
+    /// Text around it in a terminal.
     #[serde(skip)]
     pub around: [&'static str; 2],
     /// Its label in a browser.
     #[serde(rename = "label")]
     pub browser_label: &'static str,
-    /// What stands behind it in a browser.
+    /// Text after it in a browser.
     #[serde(rename = "behind")]
     pub browser_behind: &'static str,
 }
@@ -133,7 +133,7 @@ impl Value {
         Self::Throttled,
     ];
 
-    /// Those that a history keeps.
+    /// Values kept in a history.
     pub const KEPT: [Self; 11] = [
         Self::Cpus,
         Self::Waiting,
@@ -148,7 +148,7 @@ impl Value {
         Self::Bandwidth,
     ];
 
-    /// The number of a service; `None` where it is not known, or does not apply.
+    /// The number of a service; `None` if it is unknown or does not apply.
     pub fn of(self, service: &ServiceStatus) -> Option<f64> {
         let at_p99 = |quantile: f64| (quantile - QUANTILE).abs() < 1e-6;
         let bound = || service.said.bound.filter(|bound| at_p99(bound.quantile));
@@ -170,7 +170,7 @@ impl Value {
         }
     }
 
-    /// How it reads.
+    /// The unit of its display.
     pub fn unit(self) -> ValueUnit {
         match self {
             Self::Threads => ValueUnit::Count,

@@ -1,19 +1,19 @@
-//! The verdict on a goal: one sentence, in the same words wherever it is said.
+//! The verdict on a goal: one sentence, with the same words everywhere.
 
 use cotenant_model::policy::Alone;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Half an interval that is wider than this judges no goal that lies in it.
+/// A half-interval wider than this gives no verdict on a goal inside it.
 pub(crate) const NARROW: f64 = 0.05;
 
-/// What is said of a goal.
+/// The verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The whole interval is at the goal or above.
     Kept,
-    /// The goal lies in a narrow interval.
+    /// The goal is inside a narrow interval.
     AtGoal,
     /// The whole interval is below the goal.
     Missed,
@@ -36,10 +36,10 @@ impl Verdict {
     }
 }
 
-/// A verdict with what it goes by; its text is the sentence.
+/// A verdict with its figures; its text is the sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// What is said of the goal.
+    /// The verdict.
     pub verdict: Verdict,
     /// The share of the speed alone that was kept, and the 95 % interval of that.
     pub share: Option<(f64, Option<[f64; 2]>)>,
@@ -52,8 +52,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// By a share with its interval. Where the speed alone could as well be such that the verdict is another one, that
-    /// is said, and `range` puts the interval of the speed alone into words.
+    /// From a fraction with its interval. If the uncertainty of the speed alone could change the verdict, the sentence
+    /// says so, with that speed's interval in the words of `range`.
     pub fn of(
         goal: f64,
         kept: Option<f64>,
@@ -75,7 +75,7 @@ impl Judgement {
         Self { verdict, why: Some(why), alone: None, ..self }
     }
 
-    /// The same with a reason for having no verdict, where there is none.
+    /// The same with a reason for a missing verdict, if it is missing.
     #[must_use]
     pub fn because(self, why: impl FnOnce(&Self) -> Option<String>) -> Self {
         match self.verdict {
@@ -85,8 +85,8 @@ impl Judgement {
     }
 }
 
-/// Whether the verdict would be another one within the interval of the speed alone: both errors add up as those of
-/// independent measurements do.
+/// Whether the verdict could change within the interval of the speed alone: both errors add like those of independent
+/// measurements.
 fn hangs(goal: f64, kept: f64, [low, high]: [f64; 2], alone: Alone) -> bool {
     let known = |[slow, fast]: &[f64; 2]| *slow > 0.0 && *fast < f64::MAX && alone.speed > 0.0;
     let Some([slow, fast]) = alone.interval.filter(known) else { return false };
@@ -124,7 +124,7 @@ impl fmt::Display for Judgement {
     }
 }
 
-/// `93 % (91 to 95; goal 90 %)`: with as many digits as the goal has, and as tell what is below it from it.
+/// `93 % (91 to 95; goal 90 %)`: with the digits of the goal, or more to separate a value from it.
 pub fn share(kept: f64, interval: Option<[f64; 2]>, goal: Option<f64>) -> String {
     let text = |share: f64, places: usize| format!("{:.places$}", share * 100.0);
     let says = |places: &usize| {
@@ -154,6 +154,8 @@ mod tests {
         (judged.verdict, judged.to_string())
     }
 
+    /// Promise qos/verdict: A service is judged by single requests where they are known, in the same sentence
+    /// everywhere, which says where it is not certain.
     #[test]
     fn one_sentence_says_it() {
         for (kept, interval, verdict, text) in [
@@ -182,6 +184,7 @@ mod tests {
     }
 
     /// Alone it may be anywhere from a fifth slower to a quarter faster than was measured.
+    /// Holds qos/verdict.
     #[test]
     fn a_verdict_that_hangs_on_the_speed_alone_says_so() {
         let [certain, lucky] = [[0.99, 1.01], [0.8, 1.25]];

@@ -1,4 +1,4 @@
-//! What the rounds of a loop show: speeds, interference, decisions and trials, up to now.
+//! The results of a loop's rounds: speeds, interference, decisions and trials, up to now.
 
 use crate::goals::estimate;
 use crate::identity::{Identity, learnt};
@@ -29,22 +29,22 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Threads of a service that are named.
 const THREADS: usize = 16;
 
-/// Whether goals are kept is told of this long; a speed that is older is not told.
+/// Period of the verdict on goals; an older speed is not shown.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Sums whose last one is older are not told: whoever added them has gone.
+/// Producers without a report for this long are skipped: the process has exited.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// How a service stands.
+/// State of a service.
 #[derive(Clone, Debug, Default)]
 struct Now {
     uid: Option<u32>,
     threads: usize,
-    /// What its threads ran since the window began, and since when.
+    /// CPU time of its threads until the window began, and the time of that.
     ran: Option<(Ran, Time)>,
     cpus: Option<f64>,
     waiting: Option<f64>,
-    /// Waits until the window began, and what they were behind in the one before.
+    /// Waits until the window began, and their causes in the previous one.
     waits: Option<Waits>,
     behind: Option<Vec<Behind>>,
     pressure: Option<(Time, f64)>,
@@ -53,36 +53,36 @@ struct Now {
     busiest: Vec<ThreadStatus>,
     speed: Option<(Time, f64)>,
     told: Option<String>,
-    /// What it did, and what it would have done alone, at some moments of the last minute.
+    /// Its work, and its work alone, at some moments of the last minute.
     kept: Last<[f64; 2]>,
     slept: Last<f64>,
-    /// What it does, in its own unit.
+    /// Its work, in its own unit.
     level: Level,
     bandwidth: Option<f64>,
-    /// Whether nothing is heard of it any more.
+    /// Whether its reports stopped.
     silent: bool,
-    /// What its policy says of it, and when it did last.
+    /// Its policy's last explanation, and the time of that.
     protected: Option<(Time, ProtectedApp)>,
-    /// Whether others make it miss its goal then, not what is throttled for it.
+    /// Whether other programs make it miss its goal, not those throttled for it.
     slowed: bool,
 }
 
-/// CPU time in seconds: in all, where it was spent, by thread.
+/// CPU time in seconds: in total, by place, by thread.
 #[derive(Clone, Debug, Default)]
 struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
-    /// On CPUs that are not known; by the cache domain within which threads moved, where they stayed in one.
+    /// On unknown CPUs; by the cache domain of threads that moved within one.
     moved: BTreeMap<Option<usize>, f64>,
     of: BTreeMap<TaskId, f64>,
-    /// Ready to run, without a CPU, by thread, where that is counted.
+    /// Ready to run, without a CPU, by thread, if counted.
     waited: BTreeMap<TaskId, f64>,
-    /// Misses of the last-level cache by CPU, where they are counted.
+    /// Misses of the last-level cache by CPU, if counted.
     missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
-    /// Of processes and threads that ended before they were counted: where they ran is not known.
+    /// Of processes and threads that ended uncounted, without known places.
     fn add_ended(&mut self, seconds: f64) {
         if seconds > 0.0 {
             self.all += seconds;
@@ -154,12 +154,12 @@ impl<'a> Domains<'a> {
 }
 
 impl Now {
-    /// How it is protected, where its policy still says so.
+    /// Its current protection, if still explained by its policy.
     fn protected(&self, at: Time) -> Option<&ProtectedApp> {
         self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
     }
 
-    /// Takes in its waits so far; tells what they were behind where a window is over.
+    /// Adds its waits so far; returns their causes at the end of a window.
     fn waits(&mut self, app: AppId, waits: &Waits, window: Duration, name: impl Fn(AppId) -> Option<String>) {
         let since = self.waits.get_or_insert_with(|| waits.clone());
         if waits.at - since.at >= window {
@@ -168,8 +168,8 @@ impl Now {
         }
     }
 
-    /// Takes in what its threads ran from look to look, and CPUs' worth of time of what `ended` before it was counted;
-    /// tells what became of it where a window is over. `line`: bytes that a miss of the last-level cache brings.
+    /// Adds its threads' run time between samples, and the CPUs used by `ended` threads before they were counted;
+    /// returns the result at the end of a window. `line`: bytes per miss of the last-level cache.
     fn ran(
         &mut self,
         look: &Look,
@@ -188,7 +188,7 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
-        // The kernel counts a wait when it ends: what of it was before this window is not of now.
+        // The kernel counts a wait at its end: the part before this window does not count now.
         let waited = ran.waited.values().map(|seconds| seconds.min(length)).sum::<f64>();
         self.waiting = (!ran.waited.is_empty()).then_some(waited / length);
         let missed: f64 = ran.missed.values().sum();
@@ -217,16 +217,16 @@ impl Now {
     }
 }
 
-/// How busy the CPUs are.
+/// The busy time of the CPUs.
 #[derive(Debug, Default)]
 struct Busy {
-    /// When the window began, and what was counted by then.
+    /// The start of the window, and the counts at that time.
     since: Option<(Time, Vec<CpuSample>)>,
     told: Vec<CpuStatus>,
 }
 
 impl Busy {
-    /// Takes in a look that began at `from`; `last` is the sample before it.
+    /// Takes over a look that began at `from`; `last` is the previous sample.
     fn add(&mut self, from: Time, last: &Sample, sample: &Sample, window: Duration) {
         let (since, before) = self.since.get_or_insert_with(|| (from, last.cpus.clone()));
         let length = sample.at - *since;
@@ -264,27 +264,27 @@ impl<T: Copy> Last<T> {
         }
     }
 
-    /// All, where the last is of now.
+    /// All, if the last is recent.
     fn of_now(&self, now: Time) -> impl Iterator<Item = T> + Clone {
         let told = self.0.back().is_some_and(|last| now < last.0 + STALE_AFTER);
         self.0.iter().filter(move |_| told).map(|(_, value)| *value)
     }
 
-    /// The first and the last, where these are of now.
+    /// The first and the last, if these are recent.
     fn ends(&self, now: Time) -> Option<[(Time, T); 2]> {
         Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + STALE_AFTER)
     }
 }
 
-/// An order in words, and the application that it is about.
+/// An order in words, and its application.
 pub struct Decided {
     /// The application; `None` where the sample lacks it.
     pub app: Option<AppId>,
-    /// What was decided, and why.
+    /// The decision with its reason.
     pub decision: Decision,
 }
 
-/// Adds up rounds, and fills in how services stand.
+/// Accumulates rounds, and fills in services' states.
 pub struct Watch {
     topology: Topology,
     /// Threads and CPU time are counted over this long.
@@ -293,7 +293,7 @@ pub struct Watch {
     interference: Interference,
     now: BTreeMap<AppId, Now>,
     looks: Looks,
-    /// What the last round had of tasks, where they were looked at anew.
+    /// Tasks of the last round, if sampled.
     look: Option<Look>,
     busy: Busy,
     counts: BTreeMap<(String, String), u64>,
@@ -307,14 +307,14 @@ pub struct Watch {
     since: f64,
     /// Whether speeds alone are true.
     judged: bool,
-    /// How often a protected application fell silent or was heard again.
+    /// Number of times a protected application stopped or resumed reporting.
     pub silences: u64,
-    /// Why no goal can be judged now, whatever its figures are.
+    /// Why no goal can be judged now, whatever its figures.
     pub crowded: Option<String>,
 }
 
 impl Watch {
-    /// Knows nothing yet. CPU time and threads are shown after each `window`.
+    /// Empty. CPU time and threads are shown after each `window`.
     pub fn new(topology: &Topology, window: Duration) -> Self {
         Self {
             topology: topology.clone(),
@@ -343,13 +343,13 @@ impl Watch {
         Self { interference, since: since.as_secs_f64(), ..Self::new(topology, WINDOW) }
     }
 
-    /// What is learned of interference, to be kept.
+    /// The learned interference, to be stored.
     pub fn learned(&self) -> &Interference {
         &self.interference
     }
 
-    /// Takes in a round, and returns its decisions, one for each order. `policies` names the policy of each rule.
-    /// `judged`: speeds alone are true, since the throttled applications really wait.
+    /// Takes over a round, and returns its decisions, one for each order. `policies` has the policy of each rule.
+    /// `judged`: speeds alone are valid, since throttled applications really wait.
     pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) -> Vec<Decided> {
         (self.at, self.judged) = (round.sample.at, judged);
         let tasks = round.view.by_app();
@@ -419,12 +419,12 @@ impl Watch {
         decided
     }
 
-    /// Whether others make a service of class high miss its goal, not those of class low.
+    /// Whether a service of class high misses its goal because of others than services of class low.
     pub fn is_slowed(&self, app: AppId) -> bool {
         self.now.get(&app).is_some_and(|now| now.slowed && now.protected(self.at).is_some())
     }
 
-    /// Takes in whether anything is heard of a protected application.
+    /// Takes over whether a protected application reports.
     fn heard(&mut self, app: &ProtectedApp) {
         if let Some(now) = self.now.get_mut(&app.app)
             && std::mem::replace(&mut now.silent, app.silent) != app.silent
@@ -433,7 +433,7 @@ impl Watch {
         }
     }
 
-    /// Takes in how a protected application stands.
+    /// Adds the state of a protected application.
     fn protected(&mut self, app: &ProtectedApp, slowed: bool) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
         now.slowed = slowed;
@@ -474,7 +474,7 @@ impl Watch {
         Decided { app, decision: Decision { at_s, service, uid, what, outcome, why: Some(why) } }
     }
 
-    /// Counts a decision, and keeps it unless it is the last one renewed: naps are, ten times a second.
+    /// Counts a decision, and keeps it unless it renews the last one, as naps do ten times a second.
     fn remember(&mut self, decision: &Decision) {
         let Some(why) = &decision.why else { return };
         if decision.outcome.is_none() {
@@ -490,7 +490,7 @@ impl Watch {
         self.last.push_back(decision.clone());
     }
 
-    /// Takes in the last trial that ended. Policies name it again and again.
+    /// Takes over the last trial that ended. Policies report it repeatedly.
     fn tried(&mut self, trial: TrialResult) {
         let at_s = self.since + trial.at.as_secs_f64();
         let known = |old: &Trial| old.at_s.to_bits() == at_s.to_bits() && old.shape == trial.shape;
@@ -513,14 +513,14 @@ impl Watch {
         }
     }
 
-    /// A service is managed no more.
+    /// Ends the management of a service.
     pub fn forget(&mut self, app: AppId) {
         self.now.remove(&app);
         self.speeds.forget(app);
         self.interference.forget(app);
     }
 
-    /// How a service stands, with what the roster knows of it.
+    /// A service's state, added to the roster's facts.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let mut now = self.now.get(&app).cloned().unwrap_or_default();
         let silent = now.protected(self.at).is_some_and(|protected| protected.silent);
@@ -554,7 +554,7 @@ impl Watch {
         ServiceStatus { kept_interval, ..known }.with(&judgement)
     }
 
-    /// What is said of a goal by the last minute.
+    /// The verdict on a goal over the last minute.
     fn judgement(
         &self,
         goal: f64,
@@ -581,14 +581,14 @@ impl Watch {
         self.crowded.clone().map_or(judged.clone(), |why| judged.not_judged(why))
     }
 
-    /// Takes in how many seconds a throttled service has waited so far.
+    /// Takes over the total pause of a throttled service, in seconds.
     pub fn slept(&mut self, app: AppId, seconds: f64, at: Time) {
         if let Some(now) = self.now.get_mut(&app) {
             now.slept.add(at, seconds);
         }
     }
 
-    /// The time since the look at all tasks before, where the last round was one; once.
+    /// The time since the previous full sample, if the last round was one; once.
     pub fn take_look(&mut self) -> Option<Look> {
         self.look.take()
     }
@@ -598,17 +598,17 @@ impl Watch {
         self.now.get(&app)?.cpus
     }
 
-    /// How busy the CPUs are.
+    /// The busy shares of the CPUs.
     pub fn cpus(&self) -> Vec<CpuStatus> {
         self.busy.told.clone()
     }
 
-    /// Losses beyond doubt, the greatest first.
+    /// Certain losses, the greatest first.
     pub fn interference(&self) -> Vec<Row> {
         self.interference.rows()
     }
 
-    /// How often each action was carried out, by the stage that asked for it.
+    /// Number of each action carried out, by stage.
     pub fn decisions(&self) -> Vec<Decisions> {
         let of = |((action, reason), count): (&(String, String), &u64)| Decisions {
             action: action.clone(),
@@ -623,13 +623,13 @@ impl Watch {
         self.last.iter().cloned().collect()
     }
 
-    /// What became of the last trials of `shapes`, the latest last.
+    /// Results of the last trials of `shapes`, the latest last.
     pub fn trials(&self) -> Vec<Trial> {
         self.trials.iter().cloned().collect()
     }
 }
 
-/// As it is written in recordings, too.
+/// In the form of recordings.
 fn effect_name(effect: Effect) -> String {
     serde_json::to_value(effect).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -644,6 +644,7 @@ mod tests {
 
     /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time, waits
     /// for a CPU 45 % of it, and changes its CPU in the last second.
+    /// Holds see/waits.
     #[test]
     fn cpu_time_is_that_of_all_the_time_whichever_rule_looked() {
         let sample = |at_ms: u64, looked_ms: u64| {
@@ -657,8 +658,7 @@ mod tests {
                     .collect(),
                 ..TaskSample::default()
             };
-            // Once a second it is read what of it has ended, 0.1 s of CPU time, and how long its group was short of
-            // CPUs, 0.3 s.
+            // Once a second its ended part is read, 0.1 s of CPU time, and its group's lack of CPUs, 0.3 s.
             let read = at_ms / 1_000;
             let pressure = Some(Pressure { us: read * 300_000, at: Time::from_secs(read) });
             let ended_ns = Some(read * 100_000_000);
@@ -768,6 +768,7 @@ mod tests {
     }
 
     /// Ten seconds of 95 % of its speed alone, which was measured well, badly, or on a machine that others fill.
+    /// Holds qos/verdict.
     #[test]
     fn a_service_is_judged_by_the_last_minute() {
         let judged = |interval: [f64; 2], enforced: bool, crowded: Option<&str>| {

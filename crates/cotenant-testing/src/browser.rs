@@ -113,7 +113,7 @@ impl Browser {
     /// Waits until a JavaScript expression is true on the page.
     pub fn until(&mut self, expression: &str) {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // While a page is being loaded, nothing is there yet.
+        // While a page is loading, it is empty.
         let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
         while self.value(&tried) != true {
             assert!(Instant::now() < deadline, "not within a minute: {expression}; {:?}", self.complaints);
@@ -165,7 +165,7 @@ impl Browser {
         }
     }
 
-    /// A screenshot from the top of the page, at most this many pixels high.
+    /// A screenshot from the top of the page, limited to this height in pixels.
     pub fn whole(&mut self, most: f64) -> Vec<u8> {
         let [width, height] = ["Width", "Height"].map(|side| {
             self.value(&format!("document.documentElement.scroll{side}")).as_f64().unwrap() //
@@ -213,7 +213,7 @@ const PIXELS: &str = "[...document.querySelectorAll('figure[data-plot]')].map(fi
     return [figure.dataset.plot, inked];
 })";
 
-/// Of each element with text of its own: colours as they come out, over whatever lies below.
+/// For each element with text of its own: resulting colours over its background.
 const CONTRAST: &str = "(() => {
     const parse = text => {
         const found = text.match(/^color\\(srgb ([^)]+)\\)/);
@@ -234,7 +234,7 @@ const CONTRAST: &str = "(() => {
         const part = value => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
         return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
     };
-    // Text of a drawing stands on the rectangle that was drawn there last, else on what is behind the drawing.
+    // Text of a drawing is on the last rectangle drawn there, otherwise on the background of the drawing.
     const boxes = new Map();
     const drawn = element => {
         const style = getComputedStyle(element);

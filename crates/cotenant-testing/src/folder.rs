@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes one; the name helps to find whose it is.
+    /// Creates one; the name helps to find its test.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         loop {
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("cotenant-{name}-{}-{n}", std::process::id()));
             match fs::create_dir(&path) {
-                // An earlier process with this id was killed and left its folder behind.
+                // An earlier process with this id was killed and left its folder.
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => {}
                 made => {
                     made.expect("a new folder below the temporary one");
@@ -26,7 +26,7 @@ impl TempDir {
         }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

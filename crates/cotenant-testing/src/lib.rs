@@ -1,4 +1,4 @@
-//! What tests and benchmarks of several crates share.
+//! The common parts of tests and benchmarks of several crates.
 //!
 //! It depends on no other crate of Cotenant, so that unit tests of any of them can use it.
 #![allow(clippy::missing_panics_doc)] // a test fails where its helper does

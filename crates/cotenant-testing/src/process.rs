@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// Starts a program whose file was written just now. It tries again while a child that another thread forked still has
-/// the file open for writing.
+/// Starts a freshly written program. Retries while a child forked by another thread still has the file open for
+/// writing.
 pub fn spawn_fresh(command: &mut Command) -> Child {
     let mut child = None;
     eventually("the file is no longer open for writing", || {
@@ -48,7 +48,7 @@ impl Player {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Waits for the next line with `@word` in it and returns what follows; panics if its output ends before.
+    /// Waits for the next line with `@word` in it and returns the rest; panics if its output ends before.
     pub fn hear(&mut self, word: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to become true, and a process to answer.
+/// Time limit for a condition to become true, and for a process to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until a condition holds, and panics after five minutes.

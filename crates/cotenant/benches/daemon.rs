@@ -1,4 +1,4 @@
-//! What the daemon costs, its guardian included, and whether that stays so while services come and go.
+//! The cost of the daemon with its guardian, and whether it stays constant while services start and end.
 //!
 //! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all
 //! of them on CPU 0 (`static`), and by `auto`; the latter also with the page open in a browser. It fails above what the
@@ -6,10 +6,10 @@
 //!
 //! With `-- soak`: 20 services of which one restarts every two seconds, one that starts 2,000 short processes a minute,
 //! and one in class low that is throttled for another, killed every ten seconds and started again; with a row each
-//! minute and a last one that says how the second half compares with the first. It fails where that is not flat, where
-//! nobody was throttled, where its loop stood still, and where somebody stays stopped behind the daemon.
+//! minute and a last one that compares the second half with the first. It fails if that is not flat, if no service was
+//! throttled, if the loop stalled, or if a process stays stopped after the daemon.
 //!
-//! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
+//! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) sets the duration.
 
 use cotenant_testing::bench::Report;
 use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};
@@ -33,24 +33,24 @@ const THREADS: usize = 10;
 const RUNNING: usize = 1;
 const MANY: usize = 200;
 const FEW: usize = 20;
-/// How often the page looks, and a soak.
+/// Interval of the page's requests, and of looks in a soak.
 const LOOKS: Duration = Duration::from_secs(1);
 /// Looks between two restarts.
 const RESTARTS: usize = 2;
-/// With every so many of these, the one that is throttled is killed.
+/// After this many of these, the throttled service is killed.
 const KILLS: usize = 5;
 const BIRTHS_PER_MINUTE: u32 = 2_000;
 
-/// What the daemon and its guardian may take of a core, observing and enforcing, and of memory.
+/// Limits for the daemon and its guardian: share of a core, observing and enforcing, and memory.
 const MOST_PERCENT: [f64; 2] = [1.0, 2.0];
 const MOST_MB: f64 = 60.0;
 
-/// What stays flat in a soak: the second half has at most so many times what the first one has.
+/// Flat figures of a soak: the second half has at most this multiple of the first.
 const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "threads"];
 const MOST: f64 = 1.25;
 /// Samples of a loop that goes on are younger than this, seconds.
 const AGE_S: f64 = 10.0;
-/// Who is not stopped has run within this time.
+/// A service that is not stopped runs within this time.
 const STOPPED: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     judged(&wrong)
 }
 
-/// Says what was wrong, and fails where anything was.
+/// Prints faults, and fails if there are any.
 fn judged(wrong: &[String]) -> ExitCode {
     for what in wrong {
         eprintln!("{what}");
@@ -107,7 +107,7 @@ fn judged(wrong: &[String]) -> ExitCode {
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was wrong.
+/// The faults.
 fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
     let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
@@ -171,12 +171,12 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     wrong
 }
 
-/// Services of a soak by the names of their files, which are those of their rules.
+/// Services of a soak by the names of their files, as in their rules.
 const IMPORTANT: &str = "important";
 const BATCH: &str = "batch";
 
-/// A service in class low that keeps a CPU busy. The speed of the important one, which a log tells, is 100 without it
-/// and half of that where it has a CPU.
+/// A service in class low that keeps a CPU busy. The important one's speed, from a log, is 100 without it and half of
+/// that while it has a CPU.
 struct Batch {
     running: Running,
     pid: Arc<AtomicU32>,
@@ -219,7 +219,7 @@ impl Batch {
     }
 }
 
-/// Where all of it lies: the services' files, the configuration and the state. Removed on drop.
+/// The folder of everything: the services' files, the configuration and the state. Removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -237,7 +237,7 @@ impl Folder {
         folder
     }
 
-    /// What tells the speed of the important service.
+    /// The source of the important service's speed.
     fn log(&self) -> PathBuf {
         self.0.join("speed.log")
     }
@@ -250,7 +250,7 @@ impl Folder {
         program::start_by_name(&self.name(i), THREADS, RUNNING)
     }
 
-    /// The daemon, in this mode and with this policy for all services. It has a page where it has an address.
+    /// The daemon, in this mode and with this policy for all services. With an address it serves the page.
     fn daemon(&self, mode: &str, policy: &str, address: Option<SocketAddr>) -> Daemon {
         let services = self.0.join("services/*");
         let map = format!("X{}", ".".repeat(cpus(COTENANT) - 1));
@@ -269,7 +269,7 @@ impl Folder {
         Daemon::start(COTENANT, &self.0, &text, Stdio::null())
     }
 
-    /// How it stands; null where it does not answer.
+    /// Its status; null without an answer.
     fn status(&self) -> Value {
         let out = daemon::command(COTENANT, &self.0, &["status", "--json"], None)
             .stderr(Stdio::null())
@@ -290,12 +290,12 @@ fn managed(status: &Value) -> &[Value] {
     status["services"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// An address that nobody uses at the moment.
+/// A currently unused address.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Asks for what the page asks for, as often, until what it returns is dropped.
+/// Requests what the page requests, at its intervals, until the result is dropped.
 fn browse(address: SocketAddr) -> Sender<()> {
     let (open, closed) = channel();
     std::thread::spawn(move || {
@@ -313,7 +313,7 @@ fn browse(address: SocketAddr) -> Sender<()> {
     open
 }
 
-/// What a daemon answers to a browser.
+/// A daemon's answer to a browser.
 fn asked(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -323,7 +323,7 @@ fn asked(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     Ok(answer.split_off(body + 4))
 }
 
-/// What the daemon and its guardian have and have used.
+/// The resources of the daemon and its guardian so far.
 struct Looked {
     at: Instant,
     cpu_ns: u64,

@@ -3,10 +3,10 @@
 //! `sledge-large` in class low, in a control group of their own as services are.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
-//! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
-//! and two with that fixed setting before, and again behind. `COTENANT_BENCH_GOAL` (0.9) of the speed alone is to be
-//! kept, by the percentile `COTENANT_BENCH_PERCENTILE` (95); `COTENANT_BENCH_LOAD` (0.3) is the share of what the
-//! server can answer that it is asked.
+//! fixed setting for comparison. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone and two with that
+//! fixed setting before, and again afterwards. `COTENANT_BENCH_GOAL` (0.9) of the speed alone is the goal, for the
+//! percentile `COTENANT_BENCH_PERCENTILE` (95); `COTENANT_BENCH_LOAD` (0.3) is the rate of requests as a share of the
+//! server's capacity.
 //!
 //! A row for each minute: its way, percentiles in µs, CPUs of the batch service, percent of a core that the daemon and
 //! its guardian took. The last row: the percentile alone (median), in how many minutes the goal was kept, under the
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const MINUTE: Duration = Duration::from_secs(60);
 const BATCH: usize = 2;
-/// What ends with this benchmark, also where that is killed.
+/// Ends a child with this benchmark, even if that is killed.
 const ENDS: &str = "setpriv --pdeathsig KILL";
 /// The share of the answers that `pgbench` logs.
 const LOGGED: f64 = 0.1;
@@ -115,7 +115,7 @@ impl Bench<'_> {
     }
 }
 
-/// What all minutes come to.
+/// The summary of all minutes.
 fn judged(rows: &[Value], percentile: f64, goal: f64) -> Value {
     let of = |way: &str, key: &str| -> Vec<f64> {
         rows.iter().filter(|row| row["way"] == way).filter_map(|row| row[key].as_f64()).collect()
@@ -135,7 +135,7 @@ fn judged(rows: &[Value], percentile: f64, goal: f64) -> Value {
     })
 }
 
-/// How many the server answers when it is asked all the time.
+/// Requests per second that the server answers under full load.
 fn answers_per_s() -> f64 {
     let out = shell("pgbench -n -S -c 4 -T 5", None).stderr(Stdio::null()).output().expect("pgbench runs");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -174,12 +174,11 @@ impl Drop for Folder {
     }
 }
 
-/// `pgbench`, which asks all the time: where it paused between the minutes, a pause of the daemon would meet an idle
-/// server.
+/// `pgbench` under full load: a pause between the minutes would let a pause of the daemon meet an idle server.
 struct Clients {
     child: Child,
     log: File,
-    /// What was read of a line.
+    /// The read part of a line.
     begun: Vec<u8>,
 }
 
@@ -257,7 +256,7 @@ impl Group {
         self.0.last().expect("one at least").join("cpu.idle")
     }
 
-    /// Makes it get only what others leave, or its share.
+    /// Sets whether it only gets the rest of the CPUs, or its share.
     fn idle(&self, on: bool) {
         fs::write(self.switch(), if on { "1" } else { "0" }).expect("its own group");
     }

@@ -1,15 +1,17 @@
-//! What the whole of Cotenant costs, its guardian included: CPU time in percent of one core at an interval of 100 ms,
-//! and memory, on a program of 1,000 threads of which 100 or all run; beside `perf stat -I 100 -p` on the same
-//! program. What a tool needs to begin is left out: its time counts from 15 seconds after its start. `auto` samples
-//! less often than each 100 ms where nothing can be decided, as without a PMU; `static` moves all threads once, and
-//! then looks after them.
+//! The cost of Cotenant as a whole, with its guardian: CPU time in percent of one core at an interval of 100 ms, and
+//! memory, on a program of 1,000 threads of which 100 or all run; compared with `perf stat -I 100 -p` on the same
+//! program. The start of a tool is left out: its time counts from 15 seconds after it. `auto` samples less often than
+//! each 100 ms where there is nothing to decide, as without a PMU; `static` moves all threads once, and then only
+//! checks them.
 //!
-//! `top` draws on a terminal of 200 by 50, by `script`, whose own cost is in it.
+//! `top` draws on a terminal of 200 by 50 through `script`, whose own cost is included.
 //!
-//! Then the same on a crowd of 200 processes in which 400 threads are born a second.
+//! Then the same on a crowd of 200 processes with 400 new threads per second.
 //!
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
 //! measurement. With `-- births` the crowd only.
+//!
+//! Holds see/cost.
 
 use cotenant_testing::bench::Report;
 use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};
@@ -21,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
-/// Looks at processes get rarer in the first seconds.
+/// Looks at processes become rarer in the first seconds.
 const SETTLE: Duration = Duration::from_secs(15);
 const THREADS: usize = 1_000;
 
@@ -70,7 +72,7 @@ fn main() {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// What a tool and the processes that it started use while it runs.
+/// The usage of a tool and its child processes while it runs.
 fn measure(mut command: Command, length: Duration) -> Value {
     let mut tool = match command.spawn() {
         Ok(tool) => Running(tool),

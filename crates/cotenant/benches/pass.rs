@@ -1,15 +1,17 @@
-//! What the compiler pass costs and reaches, as ratios, one JSON object per line.
+//! Cost and effect of the compiler pass as ratios, one JSON object per line.
 //!
-//! * `rate`: share of the time that a program in the mode naps executes, beside equation 5.10 of Tang's dissertation,
-//!   granularity / (granularity + duration). SPECIFICATION.md promises 5 %.
-//! * `inert`: CPU time of each kernel with marks that no orders answer, over that without marks, in programs that have
-//!   libcotenant and in those that have not; and of the kernels without marks over the same, built with its functions
-//!   elsewhere (`layout`). Where a loop happens to lie changes its speed by up to a half, marks or not: so each is
-//!   built sixteen times, with its functions somewhere else, and the row is the median over the builds with its 95 %
-//!   interval. 2 % is what we want; lab/docs/compiler-pass-cost.md says where it is not reached.
+//! * `rate`: share of the time that a program in the mode naps executes, compared with equation 5.10 of Tang's
+//!   dissertation, granularity / (granularity + duration). SPECIFICATION.md promises 5 %.
+//! * `inert`: CPU time of each kernel with marks without orders, divided by that without marks, in programs with and
+//!   without libcotenant; and the kernels without marks divided by the same with moved functions (`layout`). The place
+//!   of a loop in memory changes its speed by up to a half, with or without marks: so each is built sixteen times with
+//!   moved functions, and the row is the median over the builds with its 95 % interval. The goal is 2 %;
+//!   lab/docs/compiler-pass-cost.md has the exceptions.
 //!
-//! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of
-//! each build (default 7).
+//! `cargo bench -p cotenant --bench pass`; without clang 19 it only reports that. `COTENANT_BENCH_PAIRS` of each build
+//! (default 7).
+//!
+//! Holds compile/naps.
 
 use cotenant_model::stats::median::{Median, median};
 use cotenant_testing::bench::Report;
@@ -57,7 +59,7 @@ fn rate(folder: &Path, report: &mut Report) {
     }
 }
 
-/// Ways to lay the kernels out.
+/// Layouts of the kernels.
 const BUILDS: usize = 16;
 
 fn inert(folder: &Path, report: &mut Report) {
@@ -68,7 +70,7 @@ fn inert(folder: &Path, report: &mut Report) {
     let library = |name: String, build: usize, options: &str| {
         let path = folder.join(name).display().to_string();
         let elsewhere = format!("-fpatchable-function-entry={}", build * 157 % 256); // nops in front of each function
-        // Else as crates/cotenant-kernels/build.rs compiles them.
+        // Otherwise as in crates/cotenant-kernels/build.rs.
         let mut words =
             vec!["-std=c11", "-O2", "-g", "-fPIC", "-shared", "-ffp-contract=off", "-fno-builtin", "-o", &path];
         words.push(&elsewhere);
@@ -83,7 +85,7 @@ fn inert(folder: &Path, report: &mut Report) {
     let (plain, marked) = (builds("off"), builds("markers"));
     let elsewhere: Vec<String> = (0..BUILDS).map(|build| plain[(build + 5) % BUILDS].clone()).collect();
     let harness = format!("{ROOT}/crates/cotenant/benches/pass/kernels.c");
-    // The harness is a program of `cotenant cc`, and so brings the engine; or it is not.
+    // The harness is built by `cotenant cc`, and so contains the engine, or not.
     for (what, options, other) in [
         ("layout", "--cotenant-mode=off", &elsewhere),
         ("inert, with the engine", "--cotenant-mode=markers", &marked),
@@ -114,7 +116,7 @@ fn cc(folder: &Path, options: &str, words: &[&str]) {
     done(command.arg("cc").args(words).env("XDG_DATA_HOME", folder).env("COTENANT_CC", options));
 }
 
-/// Runs a command to its end; its standard output.
+/// Runs a command to its end; returns its standard output.
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,24 +1,24 @@
-//! What a program of high priority keeps, and a batch program gets, side by side in six ways: as they are, under
-//! `nice -n 19`, a CPU quota, CPU weights, in the background (`cpu.idle`), and under `cotenant qos` at a goal of 90 %
-//! (`naps`), where a server is what it is to keep, not the client that asks it.
+//! The speed kept by a program of high priority and the CPU time of a batch program, together in six ways: unmanaged,
+//! under `nice -n 19`, a CPU quota, CPU weights, in the background (`cpu.idle`), and under `cotenant qos` at a goal of
+//! 90 % (`naps`). For a server, the protected program is the server, not its client.
 //!
 //! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all six ways, in another order
-//! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
-//! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
-//! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
-//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs:
-//! where two cores are hardly in each other's way, one core shared by both is. High: a pointer chase, redis under
-//! redis-benchmark, `PostgreSQL` under pgbench; low: `sledge-large`, compilations, stress-ng, two computing programs,
-//! `xz -T2`. `compute/compute`, which have nothing to share, shows what `cotenant qos` itself costs both; whatever is
-//! "kept" beside `sleep` is chance, or `qos` itself. What is not installed is left out, and said so. Root: groups of
-//! version 1 are made.
+//! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and after them the program runs alone for
+//! half of that, and every figure is a ratio to the mean of the two runs alone right before and after it, since the
+//! speed of memory on shared hosts changes from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
+//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: if
+//! two cores hardly disturb each other, one shared core does. High: a pointer chase, redis under redis-benchmark,
+//! `PostgreSQL` under pgbench; low: `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`.
+//! `compute/compute`, which share no resource, shows the cost of `cotenant qos` itself; with `sleep`, a "kept" other
+//! than 1 is chance or that cost. Pairs with missing programs are left out, with a message. Root: groups of version 1
+//! are made.
 //!
-//! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients that ask at random moments, 10,
-//! 30 or 60 % as often as the server answers when it is asked all the time; an answer counts from its moment on.
+//! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients with requests at random
+//! moments, at 10, 30 or 60 % of the server's capacity; a latency counts from the scheduled moment.
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its
 //! interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `percentile_kept`, the same of p99
-//! alone over p99, which is what `cotenant qos` is told to keep where there is one, or of another `percentile`
+//! alone over p99, which is the goal of `cotenant qos` if there is one, or of another `percentile`
 //! (`COTENANT_BENCH_PERCENTILE`, as `95`: redis-benchmark tells 50, 95 and 99); `batch_cpus`, median CPU time per
 //! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of that, else
 //! of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to other guests.
@@ -40,14 +40,14 @@ use std::time::{Duration, Instant};
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "naps"];
 
-/// Tells this program to be a client: `RATE SECONDS`.
+/// Makes this program a client: `RATE SECONDS`.
 const CLIENT: &str = "COTENANT_BENCH_CLIENT";
 
-/// What is to be kept.
+/// The goal.
 const GOAL: f64 = 0.9;
 
-/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and the
-/// percentile where it answers questions.
+/// A high-priority program: its command, and its arguments of `cotenant qos`. It prints its speed, and the percentile
+/// if it answers requests.
 struct High {
     name: &'static str,
     needs: &'static str,
@@ -59,7 +59,7 @@ struct High {
 const LOADS: [(f64, [&str; 2]); 3] =
     [(0.1, ["redis-10", "postgres-10"]), (0.3, ["redis-30", "postgres-30"]), (0.6, ["redis-60", "postgres-60"])];
 
-/// That runs for so long; redis-benchmark knows numbers of questions only, so how many are answered a second is given.
+/// With this duration; redis-benchmark only takes numbers of requests, so the rate of answers is given.
 fn high(seconds: f64, answers: f64) -> Vec<High> {
     let requests = (seconds * answers).round();
     let log = std::env::temp_dir().join(format!("study-{}.log", std::process::id())).display().to_string();
@@ -96,8 +96,8 @@ fn high(seconds: f64, answers: f64) -> Vec<High> {
     all
 }
 
-/// A client of redis that asks at random moments, whether or not it has the answers to the questions before; prints
-/// answers a second, and the percentile from these moments on, µs.
+/// A client of redis that sends requests at random moments, independent of outstanding answers; prints answers a
+/// second, and the percentile from these moments on, µs.
 fn client(words: &str) -> std::io::Result<()> {
     let [rate, seconds] = said(words).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut server = TcpStream::connect(("127.0.0.1", PORT))?;
@@ -116,7 +116,7 @@ fn client(words: &str) -> std::io::Result<()> {
         sleep(due.saturating_duration_since(Instant::now()));
         server.write_all(b"PING\r\n")?;
         if asked.send(due).is_err() {
-            break; // the reader says why
+            break; // the reader gives the reason
         }
     }
     drop(asked);
@@ -127,7 +127,7 @@ fn client(words: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Which one of the times to answer is to be kept, 1 to 99.
+/// The protected percentile of latencies, 1 to 99.
 fn percentile() -> usize {
     std::env::var("COTENANT_BENCH_PERCENTILE")
         .ok()
@@ -136,7 +136,7 @@ fn percentile() -> usize {
         .unwrap_or(99)
 }
 
-/// What the program printed: its speed, and its percentile or 0.
+/// The program's output: its speed, and its percentile or 0.
 fn said(text: &str) -> Option<[f64; 2]> {
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next().unwrap_or(0.0)])
@@ -160,13 +160,13 @@ const LOW: [(&str, &str, &str); 7] = [
     ("xz", "xz", "while :; do xz -T2 -c $COTENANT >/dev/null; done"),
 ];
 
-/// Groups of version 1 for the batch program: what it uses, and what it may.
+/// Groups of version 1 for the batch program: one that counts its usage, and one that limits it.
 struct Groups(Vec<PathBuf>);
 
 impl Groups {
     fn make() -> Option<Self> {
         let [counted, shared] = ["cpuacct", "cpu"].map(|c| Path::new("/sys/fs/cgroup").join(c));
-        // Where both controllers are one hierarchy, a counted program would leave Cotenant's group for its share.
+        // If both controllers share a hierarchy, a counted program would leave Cotenant's group for its share.
         if counted.canonicalize().ok()? == shared.canonicalize().ok()? {
             return None;
         }
@@ -218,7 +218,7 @@ fn run(
     groups: &Groups,
     cpus: Option<&str>,
 ) -> Option<[f64; 4]> {
-    // Cotenant has a group of its own for shares of the CPUs; only what the program uses is counted in ours then.
+    // Cotenant has its own group for shares of the CPUs; then only the program's usage is counted in ours.
     let joined = if way == "naps" { &groups.0[..1] } else { &groups.0[..] };
     let join: Vec<String> = joined.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();
@@ -314,7 +314,7 @@ fn main() {
             continue;
         };
         let server = host.pid();
-        // How much it can answer is told by clients that ask all the time.
+        // Clients under full load give its capacity.
         let closed = name.split('-').next();
         let once = high(1.0, 50_000.0).into_iter().find(|high| Some(high.name) == closed).expect("it is one of them");
         let Some([answers, ..]) = run((&once, server), "", "alone", &groups, cpus.as_deref()) else {

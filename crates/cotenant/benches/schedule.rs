@@ -1,5 +1,5 @@
-//! Twelve real jobs on two CPUs under every rival of `cotenant schedule`: makespans, times of the jobs, and what the
-//! quanta cost.
+//! Twelve real jobs on two CPUs under every rival of `cotenant schedule`: makespans, times of the jobs, and the cost of
+//! quanta.
 //!
 //! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which rivals
 //! and jobs come in another order, the jobs the same for all rivals; `COTENANT_BENCH_SEED` (default 1) for other orders
@@ -19,11 +19,11 @@
 //!
 //! `COTENANT_BENCH_ONLY=overhead` measures that finer, and nothing else: `COTENANT_BENCH_PAIRS` (default 60) pairs of
 //! batches of eight jobs that only compute, about 2 s each, either first in turns; the median of the ratios with its
-//! rank-based 95 % interval, which a few disturbed pairs do not move: below 1 % of cost can be told from none on a
-//! machine that is not quiet.
+//! rank-based 95 % interval, which a few disturbed pairs do not move: costs below 1 % are measurable even on a busy
+//! machine.
 //!
-//! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das`
-//! take them in turns.
+//! The jobs' rates are known only from counters or stored profiles; otherwise `mas`, `cas` and `das` take them in
+//! turns.
 
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::median::median;
@@ -143,7 +143,7 @@ fn main() {
     let _ = fs::remove_dir_all(&folder);
 }
 
-/// A figure of each, where it has it.
+/// A figure of each that has it.
 fn figures<'a>(of: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<f64> {
     of.into_iter().filter_map(|one| one.pointer(key)?.as_f64()).collect()
 }
@@ -156,7 +156,7 @@ fn makespan(run: &Value) -> f64 {
     run["makespan_s"].as_f64().expect("a makespan")
 }
 
-/// What the machinery of the quanta costs jobs that only compute.
+/// The cost of quanta for jobs that only compute.
 fn overhead(folder: &Path, pairs: usize) {
     let job = |rounds: u64| format!("awk 'BEGIN {{ for (i = 0; i < {rounds}; i++) s += i % 7; print s }}'");
     // The same work in all batches: about the wanted time on this machine now.
@@ -192,7 +192,7 @@ fn overhead(folder: &Path, pairs: usize) {
     }));
 }
 
-/// The mean CPU time of the jobs of each program, whatever their places in the queue were.
+/// The mean CPU time of each program's jobs, wherever they were in the queue.
 fn each_program(runs: &[Value]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for job in runs.iter().flat_map(|run| run["jobs"].as_array().into_iter().flatten()) {
@@ -243,7 +243,7 @@ fn ratios(pairs: &[[Value; 2]], of: impl Fn(&Value) -> f64) -> Vec<f64> {
     pairs.iter().map(|[linux, overhead]| of(overhead) / of(linux)).collect()
 }
 
-/// The mean and the half width of its 95 % confidence interval; null where there are too few.
+/// The mean and the half width of its 95 % confidence interval; null with too few values.
 fn estimate(ratios: &[f64]) -> Option<Value> {
     let estimate = Summary::of(ratios).estimate()?;
     Some(json!({ "value": estimate.value, "half_width": estimate.half_width }))
@@ -265,7 +265,7 @@ fn schedule(folder: &Path, rival: &str) -> Value {
     summary
 }
 
-/// Whether the program of a job is installed; said aloud where not.
+/// Whether the program of a job is installed; prints a message if not.
 fn is_there(job: &str) -> bool {
     let program = job.split(' ').next().unwrap_or_default();
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();

@@ -1,5 +1,4 @@
-//! Files and messages that others write, as functions of text: what `cotenant-fuzz` reaches of this crate. A panic is
-//! a bug.
+//! Files and messages from others, as functions of text, for `cotenant-fuzz`. A panic is a bug.
 
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
@@ -15,7 +14,7 @@ pub fn settings(text: &str) {
     drop(settings::parse_file(Path::new("config.toml"), text));
 }
 
-/// What `bench` runs.
+/// The file of `bench`.
 pub fn bench(text: &str) {
     let _ = black_box([false, true].map(|here| Spec::parse(text, here)));
 }
@@ -27,7 +26,7 @@ pub fn jobs(text: &str) {
     }
 }
 
-/// What `report` reads besides recordings, as a page: results in JSON, and regions.
+/// Input of `report` besides recordings, as a page: results in JSON, and regions.
 pub fn report(text: &str) {
     if let Ok(sections) = result::sections("title", text) {
         black_box(html("title", &sections));
@@ -44,7 +43,7 @@ pub fn report_of_recording(bytes: &[u8]) {
     }
 }
 
-/// What stands on a command line: figures with units, and what tells a speed.
+/// Values on a command line: figures with units, and sources of a speed.
 pub fn figures(text: &str) {
     let _ = black_box((units::duration(text), units::interval(text), units::collector_budget(text)));
     let _ = black_box((units::bytes(text), units::share(text), units::pid(text)));
@@ -53,10 +52,10 @@ pub fn figures(text: &str) {
     }
 }
 
-/// The name of a file of the store. A name that is read is written so that it reads as the same.
+/// The name of a file of the store. A parsed name, written again, parses to the same one.
 ///
 /// # Panics
-/// Where it reads as another one.
+/// A different key after writing and reading.
 pub fn file_name(name: &str) {
     if let Some(key) = store::key_of(Path::new(name)) {
         assert_eq!(store::key_of(Path::new(&format!("{}.toml", store::file_name(&key)))), Some(key));

@@ -21,12 +21,12 @@ use cotenant_linux::sense::metrics;
 use cotenant_model::policy::Registry;
 use std::process::ExitCode;
 
-/// Runs the command line of this process with our own policies.
+/// Runs the command line of this process with the standard policies.
 pub fn main() -> ExitCode {
     main_with(cotenant_policies::standard())
 }
 
-/// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.
+/// Runs the command line of this process with these policies, which `run`, `sim`, `replay` and all others offer.
 pub fn main_with(policies: Registry) -> ExitCode {
     cotenant_setup::registry::set(policies);
     let mut args = std::env::args_os().skip(1);
@@ -34,9 +34,9 @@ pub fn main_with(policies: Registry) -> ExitCode {
         return cotenant_linux::act::guard(args);
     }
     cotenant_linux::sys::end_by_sent_faults();
-    // A recording that reaches `ulimit -f` ends; the run does not.
+    // At `ulimit -f` a recording ends, not the run.
     cotenant_linux::sys::survive_file_limit();
-    // Before clap looks at it: every word behind these is clang's, `--help` and `--` included.
+    // Before clap, since every word after these is clang's, including `--help` and `--`.
     let mut args = std::env::args_os().skip(1);
     let result = match args.next().as_deref().and_then(cmd::cc::language) {
         Some(cxx) => cmd::cc::run(cxx, args, &cli::Cli::command()),
@@ -51,7 +51,7 @@ pub fn main_with(policies: Registry) -> ExitCode {
     result.unwrap_or_else(|error| fail(&error, exit_code(&error)))
 }
 
-/// Says what is wrong with the arguments, or prints help.
+/// Reports an error in the arguments, or prints help.
 fn misused(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand && std::env::args().nth(1).is_some_and(|word| word == "reproduce") {
         return fail(
@@ -66,7 +66,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StartError>() {
         Some(StartError::Metrics(metrics::StartError::Io(_))) => FAILED,
         Some(StartError::Metrics(_) | StartError::Means(_)) => USAGE,
-        Some(StartError::Launch(why)) => why.exit_code(), // as shells say it: 127 not found, 126 not executable
+        // by the shells' convention: 127 not found, 126 not executable
+        Some(StartError::Launch(why)) => why.exit_code(),
         _ => cotenant_cli::exit_code(error),
     }
 }
@@ -80,6 +81,7 @@ mod tests {
         super::cli::Cli::command().debug_assert();
     }
 
+    /// Holds run/documented.
     #[test]
     fn every_option_has_help() {
         for command in super::cli::Cli::command().get_subcommands() {

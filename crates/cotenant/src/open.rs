@@ -8,10 +8,10 @@ use cotenant_record::Recording;
 use std::io::BufReader;
 use std::path::Path;
 
-/// Refuses a moment that an option names beyond the end of a recording, by the millisecond that is said.
+/// Refuses an option's moment beyond the end of a recording, to the millisecond.
 ///
 /// # Errors
-/// Where it is.
+/// It is outside.
 pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
     let [at, ends] = [at, ends].map(|time| (time.as_secs_f64() * 1e3).ceil() / 1e3);
     if at > ends {
@@ -20,10 +20,10 @@ pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens a recording; says how much of it is read where that takes long and is `watched`.
+/// Opens a recording; if `watched`, shows the progress of long reads.
 ///
 /// # Errors
-/// Where it cannot be opened or is no recording; the path is named.
+/// It cannot be opened or is no recording; with the path.
 pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
     let name = path.display();
     let file = bounded::given(path)

@@ -14,27 +14,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is known of them while a recording is read.
+/// State while a recording is read.
 pub(crate) struct Recorded {
     pub watch: Watch,
     pub policies: Vec<String>,
-    /// The policy of each rule; `None` where this program knows none of that name.
+    /// The policy of each rule; `None` for an unknown name.
     rules: Vec<Option<Box<dyn DynPolicy>>>,
-    /// The goals of those that are protected.
+    /// The goals of protected applications.
     high: BTreeMap<AppId, Option<f64>>,
     low: BTreeSet<AppId>,
-    /// Whether what was decided was done.
+    /// Whether decisions were carried out.
     enforced: bool,
     pub naps: Naps,
     lived: Lived,
-    /// What applications are called: no two of them alike.
+    /// The unique names of applications.
     names: BTreeMap<AppId, String>,
     /// The sample of the last round.
     pub last: Option<Arc<Sample>>,
 }
 
 impl Recorded {
-    /// CPU time is told after each `window`.
+    /// CPU time is shown after each `window`.
     pub fn new(header: &Header, window: Duration) -> Self {
         let rules: Vec<_> = header.rules.iter().map(|rule| (rule.policy.clone(), &rule.config)).collect();
         let rules = if rules.is_empty() { vec![(header.policy.clone(), &header.config)] } else { rules };
@@ -82,13 +82,12 @@ impl Recorded {
         }
     }
 
-    /// Seconds that an application was kept from running by a sample; by the naps that were ordered, where a recording
-    /// of before does not tell it.
+    /// Seconds that an application was kept from running by a sample; from the ordered naps in older recordings.
     pub fn slept(&self, app: &AppSample, at: Time) -> f64 {
         app.paused_ns.map_or_else(|| self.naps.seconds(app.id, at), |ns| ns as f64 / 1e9)
     }
 
-    /// Takes in what used the machine: where that left too little, no goal is judged.
+    /// Takes over the use of the machine: if other programs left too little of it, no goal is judged.
     pub fn used(&mut self, usage: &Seen) {
         self.watch.crowded = usage.busy(self.lived.wanted(self.high.keys().copied()));
     }
@@ -98,7 +97,7 @@ impl Recorded {
         self.rules.get(rule)?.as_deref()
     }
 
-    /// How the applications of a sample stand.
+    /// States of a sample's applications.
     pub fn services(&self, sample: &Sample) -> Vec<ServiceStatus> {
         let mut processes: BTreeMap<AppId, BTreeSet<u32>> = BTreeMap::new();
         for task in &sample.tasks {
@@ -124,7 +123,7 @@ impl Recorded {
         sample.apps.iter().map(service).collect()
     }
 
-    /// Gives an application a name, which it keeps; that of its program, where nobody has it yet.
+    /// Gives an application a permanent name: that of its program if unused.
     fn call(&mut self, app: &AppSample) {
         if !self.names.contains_key(&app.id) {
             let taken = app.name.is_empty() || self.names.values().any(|name| *name == app.name);

@@ -192,6 +192,7 @@ func (c *containerd) run(ctx context.Context, name string) (pod, container strin
 // A container of a real containerd and runc, with a cpuset: the daemon learns of it by the bridge, still knows it when
 // containerd was restarted, and finds its process in the group that it was told. COTENANT_CONTAINERD names a folder with
 // containerd, its shim and ctr; COTENANT_BINARY the daemon.
+// Holds cluster/runtime.
 func TestTheRealContainerd(t *testing.T) {
 	programs, binary := os.Getenv("COTENANT_CONTAINERD"), os.Getenv("COTENANT_BINARY")
 	if programs == "" || binary == "" {

@@ -101,6 +101,7 @@ func own(list []daemon.Container) string {
 	return strings.Join(names, " ")
 }
 
+// Holds cluster/kubelet.
 func TestContainersWithCPUsOfTheirOwn(t *testing.T) {
 	w := newWorld(t)
 	w.add("pinned", nil, nil)
@@ -182,6 +183,7 @@ func (l *log) count(words string) int {
 }
 
 // Neither a kubelet that is not there nor one that says nothing or too much holds up what is told.
+// Holds cluster/runtime.
 func TestAKubeletThatIsNotThereOrHostile(t *testing.T) {
 	l, w := newLog(t), newWorld(t)
 	w.start()

@@ -278,6 +278,7 @@ func (w world) bridge() (stop func()) {
 	}
 }
 
+// Holds cluster/runtime.
 func TestContainersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.add("old", nil, nil)
@@ -337,6 +338,7 @@ func TestContainersOfOnePod(t *testing.T) {
 	eventually(t, "the other one stays", func() bool { return a.names() == "db" && a.last()[0].Container == "main" })
 }
 
+// Holds cluster/runtime.
 func TestOrderOfStartsAndRestarts(t *testing.T) {
 	w := newWorld(t)
 	// The bridge is there first, then the runtime, then the daemon.
@@ -405,6 +407,8 @@ func large(t testing.TB) world {
 }
 
 // A large node. The limit is NRI's: who takes 2 s is disconnected, and would tell nobody of anything.
+// Promise cluster/runtime: The bridge never delays the container runtime, whatever the kubelet does; runtime, daemon
+// and bridge may start and end in any order.
 func TestManyContainersAtOnce(t *testing.T) {
 	w := large(t)
 	w.start()
@@ -431,6 +435,7 @@ func BenchmarkResync(b *testing.B) {
 	b.ReportMetric(waited.Seconds()*1e3/float64(b.N), "ms/answer")
 }
 
+// Holds cluster/containers.
 func TestHostileNamesAndLabels(t *testing.T) {
 	w := newWorld(t)
 	labels := map[string]string{"ok": "yes", "escape": "\x1b[2J", "long": strings.Repeat("x", 1<<16), "\n": "x"}
@@ -462,6 +467,7 @@ func TestHostileNamesAndLabels(t *testing.T) {
 }
 
 // Each label is as Kubernetes allows it. All together are more than the daemon reads.
+// Holds cluster/containers.
 func TestHostileLabelsOfAllPodsTogether(t *testing.T) {
 	w := newWorld(t)
 	w.start()

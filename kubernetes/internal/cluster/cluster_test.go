@@ -22,6 +22,8 @@ import (
 	"cotenant.dev/kubernetes/internal/publish"
 )
 
+// Promise cluster/restarts: Refused pods are tried again when data change; all pods are bound although scheduler, API
+// server, etcd and agents restart.
 func TestARealSchedulerAvoidsNodesWhereSpeedIsLost(t *testing.T) {
 	c, _ := start(t)
 	for _, name := range []string{"busy", "free", "unknown"} {
@@ -155,6 +157,7 @@ func (c *cluster) seen(as dynamic.Interface, name, node string, used float64) er
 	return nil
 }
 
+// Holds cluster/rights.
 func TestAnAgentWritesTheObjectOfItsOwnNode(t *testing.T) {
 	c, _ := start(t)
 	c.node("node-1")
@@ -177,6 +180,7 @@ func TestAnAgentWritesTheObjectOfItsOwnNode(t *testing.T) {
 
 // A node that is taken over writes no profile by hand, which would count for more than what all nodes have seen, and
 // nothing in the name of another node.
+// Holds cluster/rights.
 func TestAnAgentWritesItsOwnPartOfProfiles(t *testing.T) {
 	c, _ := start(t)
 	for _, node := range []string{"node-1", "node-2"} {

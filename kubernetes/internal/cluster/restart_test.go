@@ -12,6 +12,7 @@ import (
 )
 
 // What is bound before, between and after is where the goal is kept, and nothing is left over.
+// Holds cluster/restarts.
 func TestSchedulerAndAPIServerMayEndInMidWork(t *testing.T) {
 	c, scheduler := start(t)
 	// What is a minute old counts no more, and this may take longer.
@@ -107,6 +108,7 @@ func (c *cluster) load(node string, used int64) *load {
 
 // Pods are bound while etcd is away and back, and while no agent lives; what agents tell counts again when they are
 // back.
+// Holds cluster/restarts.
 func TestEtcdAndAgentsMayEndInMidWork(t *testing.T) {
 	c := plane(t)
 	c.schedule(fmt.Sprintf(`  - schedulerName: %s

@@ -14,6 +14,7 @@ import (
 )
 
 // The chart's roles let agents and its scheduler do their work, and nothing of what would harm others.
+// Holds cluster/rights.
 func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	c := plane(t)
 	for _, name := range []string{"node-1", "node-2"} {

@@ -15,6 +15,7 @@ import (
 	"cotenant.dev/kubernetes/api/v1alpha1"
 )
 
+// Holds cluster/objects.
 func TestProfilesThatNobodyUsesAreCollected(t *testing.T) {
 	now, day := time.Unix(1_800_000_000, 0), 24*time.Hour
 	at := func(days int) string { return now.Add(-time.Duration(days) * day).UTC().Format(time.RFC3339) }

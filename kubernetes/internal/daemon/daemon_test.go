@@ -38,6 +38,7 @@ func answering(t *testing.T, answer string) Client {
 	return Client{socket}
 }
 
+// Holds cluster/runtime.
 func TestAnswers(t *testing.T) {
 	ctx := context.Background()
 	node, err := answering(t, `{"ok":{"version":"1","mode":"observe","age_s":0.5,"new":1,"containers":[{"pod":"a","use":{"cores":2}}]}}`+"\n").Node(ctx)
@@ -63,6 +64,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // All that the daemon allows of each container is more than it takes of all together.
+// Holds cluster/containers.
 func TestALongListFits(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	labels := map[string]string{}
@@ -112,6 +114,7 @@ func TestALongListFits(t *testing.T) {
 }
 
 // The protocol as both sides have it: needs cotenant, which COTENANT_BINARY names.
+// Holds cluster/runtime.
 func TestTheRealDaemon(t *testing.T) {
 	binary := os.Getenv("COTENANT_BINARY")
 	if binary == "" {

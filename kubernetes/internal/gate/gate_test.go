@@ -19,6 +19,8 @@ import (
 )
 
 // Names of tenants are told to those alone whom the API server lets get /metrics, by the token that they show.
+// Promise cluster/rights: Agents and scheduler have only the rights that they need, metrics are for users with
+// permission, and images are named by digest.
 func TestMetricsAreForThoseWhoMayGetThem(t *testing.T) {
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")

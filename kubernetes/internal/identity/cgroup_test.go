@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// Holds cluster/containers.
 func TestCgroup(t *testing.T) {
 	for of, want := range map[string]string{
 		"kubepods-burstable-podab_cd.slice:cri-containerd:1234": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_cd.slice/cri-containerd-1234.scope",

@@ -106,6 +106,7 @@ func renderAt(t *testing.T, name, kubernetes string, change func(values object))
 }
 
 // A scheduler may be older than its API server, and not newer. Providers add to the numbers.
+// Holds cluster/rights.
 func TestTheSchedulerIsNotNewerThanTheAPIServer(t *testing.T) {
 	built := minor(t)
 	for _, c := range []struct {
@@ -166,6 +167,7 @@ func TestTheDaemonListensWhereTheBridgeAsks(t *testing.T) {
 }
 
 // What shows names of tenants is reached from where the chart's own policy lets in, and only by the bridge's port.
+// Holds cluster/rights.
 func TestMetricsAreBehindAPolicy(t *testing.T) {
 	for _, from := range [][]any{nil, {object{"namespaceSelector": object{"x": "y"}}}} {
 		text := render(t, "agent.yaml", func(v object) {
@@ -201,6 +203,7 @@ func TestMetricsAreBehindAPolicy(t *testing.T) {
 }
 
 // A tag in a registry may become another image, which would run as root on every node.
+// Holds cluster/rights.
 func TestImagesAreNamedByDigest(t *testing.T) {
 	for _, c := range []struct{ repository, digest, pull, want string }{
 		{"cotenant", "", "IfNotPresent", "image: cotenant:0.1.0\n"},
@@ -275,6 +278,8 @@ func TestPlainYAMLIsWhatTheChartMakes(t *testing.T) {
 
 // The agent's pod in the guest `kubelet` is the chart's that may enforce, but for what a kubelet alone cannot give it: an
 // account, a priority, objects of the API server and a network. With COTENANT_BLESS=1 it is written anew.
+// Promise cluster/kubelet: Under a real kubelet one pod is throttled for another and given back, and pods with
+// exclusive CPUs are left alone.
 func TestTheGuestsAgentIsTheCharts(t *testing.T) {
 	const name = "../xtask/src/guests/scenarios/kubelet/agent.yaml"
 	text := render(t, "agent.yaml", func(v object) { v["agent"].(object)["mayEnforce"] = true })
@@ -307,6 +312,7 @@ func TestTheGuestsAgentIsTheCharts(t *testing.T) {
 	}
 }
 
+// Holds cluster/rights.
 func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	may := func(mayEnforce bool) (rights, caps string) {
 		text := render(t, "agent.yaml", func(v object) { v["agent"].(object)["mayEnforce"] = mayEnforce })
@@ -339,10 +345,10 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	if want := "[nodes] [get][nodecontentions] [create patch][workloadprofiles] [get create][workloadprofiles/status] [update][tokenreviews] [create][subjectaccessreviews] [create]<nil> [get]"; rights != want {
 		t.Errorf("rights: %s", rights)
 	}
-	if want := "[PERFMON SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
+	if want := "[PERFMON BPF SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
 		t.Errorf("capabilities: %s", caps)
 	}
-	if _, caps := may(true); caps != "[PERFMON SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
+	if _, caps := may(true); caps != "[PERFMON BPF SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
 		t.Errorf("capabilities to enforce: %s", caps)
 	}
 	// What collects profiles may do nothing else.
@@ -370,6 +376,7 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 }
 
 // What a type writes must be in the schema: what is not there is pruned without a word.
+// Holds cluster/rights.
 func TestSchemasHaveAllFieldsOfTheTypesAndBoundAllLists(t *testing.T) {
 	for path, of := range map[string]any{
 		"chart/crds/nodecontentions.yaml":  v1alpha1.NodeContention{},

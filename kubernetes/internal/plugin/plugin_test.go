@@ -212,6 +212,8 @@ func (w *world) event(want string) {
 	}
 }
 
+// Promise cluster/scheduler: The scheduler prefers the node where least is lost and avoids nodes where a goal would
+// be missed; unknown or stale data have no say.
 func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
@@ -228,6 +230,7 @@ func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
 }
 
 // Pods that came after the measurement are not in it; a burst does not end on one node.
+// Holds cluster/scheduler.
 func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
@@ -257,6 +260,7 @@ func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
 	w.expect(w.schedule(web), "a", "80")
 }
 
+// Holds cluster/scheduler.
 func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", 0)
@@ -302,6 +306,7 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	}
 }
 
+// Holds cluster/scheduler.
 func TestGoalsKeepPodsAway(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
@@ -350,6 +355,7 @@ func TestClassHighAloneIsAGoal(t *testing.T) {
 }
 
 // Scores are relative: where more is lost everywhere than a score can tell, nodes still differ.
+// Holds cluster/scheduler.
 func TestNodesDifferWhereMuchIsLostEverywhere(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.8, 0)

@@ -21,6 +21,7 @@ func perUse(capacity Vector) (pressure Vector) {
 }
 
 // Worked by hand.
+// Holds cluster/scheduler.
 func TestPredict(t *testing.T) {
 	cores := Profile{Use: Vector{2, 0, 0}, Sensitivity: Vector{0.2, 0, 0}}
 	for _, c := range []struct {
@@ -47,6 +48,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// Holds cluster/scheduler.
 func TestGoals(t *testing.T) {
 	// It loses 0.2 × 0.5 = 10 %, give or take 2 %.
 	pod := Profile{Use: Vector{2, 0, 0}, Sensitivity: Vector{0.2, 0, 0}, Spread: Vector{0.04, 0, 0}}
@@ -75,6 +77,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// Holds cluster/scheduler.
 func TestScore(t *testing.T) {
 	for loss, want := range map[float64]int64{2.5: 100, 3: 100, 3.004: 100, 3.01: 99, 3.5: 50, 4: 0, 10: 0} {
 		if got := Score(loss, 3); got != want {

@@ -105,6 +105,8 @@ func (c *cluster) run(t *testing.T, node daemon.Node, length time.Duration) {
 	}
 }
 
+// Promise cluster/objects: Node objects and profiles hold fresh, counted data, goals first; a hanging API server
+// holds nothing up, and unused profiles are removed.
 func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 	c, ctx, node := newCluster(), context.Background(), node(t)
 	step := func(want string) {
@@ -160,6 +162,7 @@ func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 }
 
 // Of more containers than fit, those with a goal are told.
+// Holds cluster/objects.
 func TestContainersOfClassHighComeFirst(t *testing.T) {
 	node := node(t)
 	high := node.Containers[0]
@@ -174,6 +177,7 @@ func TestContainersOfClassHighComeFirst(t *testing.T) {
 	}
 }
 
+// Holds cluster/objects.
 func TestProfilesAreMerged(t *testing.T) {
 	c, ctx, node := newCluster(), context.Background(), node(t)
 	others := &v1alpha1.WorkloadProfile{
@@ -334,6 +338,7 @@ func TestAProfileThatIsNotWrittenIsTriedAgain(t *testing.T) {
 }
 
 // The state of the node itself would be stale meanwhile.
+// Holds cluster/objects.
 func TestAnAPIServerThatHangsHoldsNothingUp(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

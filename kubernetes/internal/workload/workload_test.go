@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// Holds cluster/containers.
 func TestName(t *testing.T) {
 	type m = map[string]string
 	for _, c := range []struct {
@@ -35,6 +36,7 @@ func TestName(t *testing.T) {
 	}
 }
 
+// Holds cluster/objects.
 func TestAlone(t *testing.T) {
 	type m = map[string]string
 	for _, c := range []struct {

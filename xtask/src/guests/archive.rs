@@ -14,7 +14,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// A file by its path without the first slash; its folder comes before it. The content of a link is where it leads.
+    /// A file by its path without the first slash; its folder precedes it. The content of a link is its target.
     pub fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.inode += 1;
         let fields = [

@@ -1,4 +1,4 @@
-//! The emulator and what a guest says on its console.
+//! The emulator and a guest's console.
 
 use super::machine::{Arch, Guest};
 use super::parts::Parts;
@@ -11,15 +11,15 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// However busy the host is, a guest that has not ended after so many times its time hangs.
+/// On any busy host, a guest that has not ended after this multiple of its time hangs.
 const LONGEST: u32 = 4;
-/// How often it is looked how long the emulator has waited.
+/// Interval of checks how long the emulator has waited.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Lines of a guest that did not come to its end.
 const LAST: usize = 12;
 
-/// How a guest ended.
+/// The end of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// After its last scenario.
@@ -28,15 +28,15 @@ pub enum End {
     Early(String),
 }
 
-/// What a guest said.
+/// Output of a guest.
 #[derive(Debug)]
 pub struct Report {
     pub end: End,
-    /// By scenario: passed, or skipped with the reason, or failed with what it said.
+    /// By scenario: passed, skipped with the reason, or failed with its output.
     pub outcomes: BTreeMap<String, Result<Option<String>, String>>,
-    /// What `cotenant topo --json` printed.
+    /// The output of `cotenant topo --json`.
     pub topology: Option<String>,
-    /// By scenario that passed: what it said.
+    /// By passed scenario: its output.
     pub passed: BTreeMap<String, Vec<String>>,
     said: Vec<String>,
     scenario: Option<String>,
@@ -92,22 +92,21 @@ pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Co
     let mut command = Command::new(program);
     command.args(guest.arguments()).args(["-nographic", "-nodefaults", "-no-reboot"]);
     command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(initrd);
-    // What protects programs from each other flushes the emulator's TLBs at every system call, and costs it most of
-    // its time.
+    // Mitigations between programs flush the emulator's TLBs at every system call, which would take most of its time.
     let fast = if guest.needs_flushes() { "" } else { "mitigations=off" };
     command.args(["-append", &format!("console={console} panic=-1 {fast} {} {append}", guest.told)]);
     command
 }
 
-/// Boots a guest and listens until it ends or its time is over. `said`: also to what scenarios say that pass.
+/// Boots a guest and reads until its end or time limit. `said`: also the output of passed scenarios.
 ///
 /// # Errors
-/// Where the emulator cannot be started.
+/// The emulator cannot be started.
 pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path, said: bool) -> Result<Report> {
-    // What the emulator waits for a CPU of the host, because others keep them busy, does not count.
+    // The emulator's waits for a busy CPU of the host do not count.
     let limit = Duration::from_secs(guest.seconds);
     let longest = limit * LONGEST;
-    // A scenario that waits in vain says for what, before the guest's time is over.
+    // A waiting scenario reports what it waits for before the guest's time limit.
     let tell = if said { "GUEST_SAID=1" } else { "" };
     let append = format!("quiet GUEST_SECONDS={} {tell}", longest.as_secs() - 10);
     let mut child = emulator(guest, parts, initrd, &append)
@@ -162,8 +161,8 @@ pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path, said: bool) -> Result<R
     Ok(report)
 }
 
-/// How long a program has been runnable without a CPU: that of its threads that waited longest
-/// (`Documentation/scheduler/sched-stats.rst` of the kernel). Zero where the kernel does not count it.
+/// Time of a program runnable without a CPU: that of its longest waiting thread
+/// (`Documentation/scheduler/sched-stats.rst` of the kernel). Zero if the kernel does not count it.
 fn waited(pid: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |thread: fs::DirEntry| {

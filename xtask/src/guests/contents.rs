@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a system consists of. All paths are without the first slash.
+/// The parts of a system. All paths are without the first slash.
 #[derive(Debug)]
 pub struct Contents {
     /// Debian's packages, in which the programs, libraries and units are.
@@ -15,14 +15,14 @@ pub struct Contents {
     pub programs: &'static [&'static str],
     /// Programs of others that `scripts/test-kubernetes --full` builds, for `usr/bin`.
     pub built: &'static [&'static str],
-    /// A program of the folder `kubernetes`, built anew, for `usr/bin`.
+    /// A program of the folder `kubernetes`, freshly built, for `usr/bin`.
     pub ours: Option<&'static str>,
     pub libraries: &'static [&'static str],
     /// systemd's units.
     pub units: &'static [&'static str],
     /// Empty ones.
     pub folders: &'static [&'static str],
-    /// What is ours: by path and text.
+    /// Our own files: by path and text.
     pub files: &'static [(&'static str, &'static str)],
     pub links: &'static [(&'static str, &'static str)],
 }
@@ -31,7 +31,7 @@ impl Contents {
     /// Adds all of it; the folders have the parts of Debian's packages and the programs that are built here.
     ///
     /// # Errors
-    /// Where a file cannot be read.
+    /// A file cannot be read.
     pub fn add(&self, archive: &mut Archive, packages: &Path, built: &Path) -> Result<()> {
         let mut files: Vec<(String, u32, Vec<u8>)> = Vec::new();
         let from = |path: PathBuf| fs::read(&path).with_context(|| path.display().to_string());
@@ -57,7 +57,7 @@ impl Contents {
         let mut folders: BTreeSet<&str> =
             self.folders.iter().copied().flat_map(|path| above(path).chain([path])).collect();
         folders.extend(files.iter().flat_map(|(path, ..)| above(path)));
-        // Those of every guest are there.
+        // Folders of every guest exist already.
         for folder in folders.into_iter().filter(|folder| !["bin", "scenarios"].contains(folder)) {
             archive.add(folder, FOLDER, b"");
         }

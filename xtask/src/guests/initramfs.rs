@@ -18,7 +18,7 @@ macro_rules! scripts {
 }
 
 /// Every scenario with its script.
-#[rustfmt::skip] // one a line says no more
+#[rustfmt::skip] // a line per item would add nothing
 pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "balancing", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore",
     "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused",
@@ -30,7 +30,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
 /// Writes the archive of a guest; returns its path.
 ///
 /// # Errors
-/// Where a part cannot be read or the archive not be written.
+/// A part cannot be read or the archive cannot be written.
 pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     let mut archive = Archive::default();
     for folder in ["bin", "scenarios", "proc", "sys", "dev", "run", "tmp", "root"] {
@@ -67,8 +67,8 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What init and the scenarios call.
-#[rustfmt::skip] // one a line says no more
+/// The programs of init and the scenarios.
+#[rustfmt::skip] // a line per item would add nothing
 const APPLETS: &[&str] = &[
     "awk", "cat", "chown", "cp", "cttyhack", "cut", "echo", "env", "grep", "head", "ip", "kill", "killall", "ln", "ls",
     "mkdir", "mount", "nproc", "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sha256sum",

@@ -1,4 +1,5 @@
-//! The guests: one description each, from which come the emulator's arguments and what `cotenant topo` must see.
+//! The guests: one description each, the source of the emulator's arguments and of the topology that `cotenant topo`
+//! must see.
 
 use super::system::System;
 use cotenant_model::CpuSet;
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 pub enum Arch {
     /// `q35` with one L3 per die.
     Amd64,
-    /// `virt` with a PMU; tells of no caches but those of the cores.
+    /// `virt` with a PMU; reports only the caches of cores.
     Arm64,
 }
 
@@ -56,7 +57,7 @@ pub struct Guest {
     /// SLIT distances from node to node; the CPUs are shared out evenly among the nodes, in their order. Empty: one
     /// node.
     pub distances: &'static [&'static [u32]],
-    /// How many nodes, the last ones, have memory alone.
+    /// Number of the last nodes that only have memory.
     pub memory_only: usize,
     /// Memory of all nodes, in MiB.
     pub memory: usize,
@@ -65,7 +66,7 @@ pub struct Guest {
     pub system: System,
     /// Whether the kernel is measured: there is no Cotenant in it, but the program that measures.
     pub measures: bool,
-    /// What its kernel is told besides, on its command line.
+    /// Further options on its kernel's command line.
     pub told: &'static str,
     /// Whether continuous integration runs it.
     pub quick: bool,
@@ -75,7 +76,7 @@ pub struct Guest {
 /// The scenario that the host runs, on the guest's console.
 pub const SHELL: &str = "shell";
 
-/// The smallest machine; the others are told by what they differ in.
+/// The smallest machine; the others give only their differences.
 const ONE_CPU: Guest = Guest {
     name: "one-cpu",
     what: "1 CPU",
@@ -128,7 +129,7 @@ const MEMORY_NODE: Guest = Guest {
     ..TWO_PACKAGES
 };
 
-/// Another socket is another place for programs that disturb; few CPUs, since what is emulated here is busy.
+/// Another socket is another place for disturbing programs; few CPUs, since emulated ones are busy.
 const TWO_PACKAGES: Guest = Guest {
     name: "ladder",
     what: "2 sockets x 2 cores",
@@ -151,7 +152,7 @@ const TWO_NODES: Guest = Guest {
     ..TWO_PACKAGES
 };
 
-/// Four CPUs of a node are as many as threads are followed, and either node has room for what these have.
+/// A node has as many CPUs as followed threads, and either node has room for their memory.
 const BALANCING: Guest = Guest {
     name: "numa-balancing",
     what: "2 sockets x 4 cores, 2 nodes",
@@ -178,7 +179,7 @@ const SERVICE: Guest = Guest {
     ..TWO_NODES
 };
 
-/// What Cotenant needs of a kernel, in the newest one.
+/// Cotenant's requirements of a kernel, in the newest one.
 const NEWEST: Guest = Guest {
     name: "newest",
     what: "1 socket x 2 cores",
@@ -304,7 +305,7 @@ pub const GUESTS: &[Guest] = &[
     },
 ];
 
-/// What the parts of a guest depend on.
+/// The inputs of a guest's parts.
 pub type Ingredients = (Arch, Kernel, System, bool);
 
 impl Guest {
@@ -312,7 +313,7 @@ impl Guest {
         (self.arch, self.kernel, self.system, self.measures)
     }
 
-    /// Whether it is run with another kernel than its own where all are; not where it is there for its kernel's sake.
+    /// Whether it also runs with a kernel given for all; false for guests that test their kernel.
     pub fn takes_another_kernel(&self) -> bool {
         !self.measures && !self.name.ends_with("-new")
     }
@@ -342,7 +343,7 @@ impl Guest {
         self.cpus() / (self.nodes() - self.memory_only)
     }
 
-    /// What the emulator is told of the machine.
+    /// The emulator's arguments for the machine.
     pub fn arguments(&self) -> Vec<String> {
         let memory = self.memory / self.nodes() / 64 * 64;
         let Self { sockets, dies, cores, threads, .. } = self;
@@ -374,7 +375,7 @@ impl Guest {
         args
     }
 
-    /// Compares what `cotenant topo --json` saw with what the emulator was told.
+    /// Compares the output of `cotenant topo --json` with the emulator's arguments.
     ///
     /// # Errors
     /// The first difference, in words.

@@ -1,7 +1,7 @@
 //! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run Cotenant's binary.
 //!
-//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
-//! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
+//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest prints each scenario's result
+//! on its console; only those lines count, because the emulator exits with 0 even after a panic of the guest.
 
 mod archive;
 mod console;
@@ -56,7 +56,7 @@ impl Args {
         if self.quick || self.shell.is_some() { Binary::Built } else { Binary::Release }
     }
 
-    /// The guests that are to be run.
+    /// The guests to run.
     fn chosen(&self) -> Result<Vec<Guest>> {
         let chosen: Vec<Guest> = match &self.only[..] {
             [] => {
@@ -75,7 +75,7 @@ impl Args {
 /// Runs guests and reports as a test runner does.
 ///
 /// # Errors
-/// Where a guest's name is unknown, or the binary that is to be tested cannot be built.
+/// An unknown guest; a binary that cannot be built.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     if args.list {
         for guest in GUESTS {
@@ -114,7 +114,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     Ok(tally.close())
 }
 
-/// Runs guests, one for each CPU at a time: the emulator keeps no more than one busy.
+/// Runs guests, one for each CPU at a time: the emulator keeps only one busy.
 fn side_by_side<R: Send>(guests: &[Guest], run: impl Fn(&Guest) -> R + Sync) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
     let lane = || {
@@ -145,7 +145,7 @@ fn open_shell(root: &Path, guest: &Guest, binary: Binary) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the guests came to.
+/// Results of the guests.
 #[derive(Debug, Default)]
 struct Tally {
     guests: usize,
@@ -155,7 +155,7 @@ struct Tally {
     retried: Vec<String>,
 }
 
-/// What became of a guest.
+/// The result of a guest.
 #[derive(Debug)]
 struct Ran {
     report: Report,

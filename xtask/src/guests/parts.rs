@@ -1,4 +1,4 @@
-//! What a guest is made of: a kernel and busybox, fetched but never installed, the binary, and a helper in C.
+//! The parts of a guest: a kernel and busybox, fetched but never installed, the binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
 use crate::commands::{cargo_program, done, target_folder};
@@ -20,17 +20,17 @@ const UBUNTU: (&str, &str) = (
 /// Files of one architecture, with one of its kernels.
 #[derive(Debug)]
 pub struct Parts {
-    /// Where they are, and what is made of them.
+    /// Their place, and the files made from them.
     pub folder: PathBuf,
     pub kernel: PathBuf,
     pub busybox: PathBuf,
-    /// What the scenarios call besides busybox, by name: Cotenant and `spin`, or what measures.
+    /// Programs of the scenarios besides busybox, by name: Cotenant and `spin`, or measuring ones.
     pub programs: Vec<(&'static str, PathBuf)>,
-    /// What Cotenant loads; empty where it is linked statically.
+    /// Libraries of Cotenant; empty if it is linked statically.
     pub libraries: Vec<PathBuf>,
     /// The root of its system's packages; empty where the guest is bare.
     pub packages: PathBuf,
-    /// Where `scripts/test-kubernetes --full` puts what it builds.
+    /// The results of `scripts/test-kubernetes --full`.
     pub built: PathBuf,
 }
 
@@ -39,8 +39,7 @@ pub struct Parts {
 pub enum Binary {
     /// A release, linked statically.
     Release,
-    /// What the tests run, with the libraries that it loads. Guests of another architecture than this machine's get the
-    /// release.
+    /// The tests' binary, with its libraries. Guests of another architecture than this machine's get the release.
     Built,
 }
 
@@ -85,11 +84,11 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder. The inner error says what
-    /// cannot be had here, and the command that gets it.
+    /// Gathers missing parts into `guests` in cargo's target folder. The inner error names what is unavailable here,
+    /// and the command that gets it.
     ///
     /// # Errors
-    /// Where something that is there does not work: a build fails.
+    /// A broken build, unlike a missing part.
     pub fn gather(root: &Path, guest: &Guest, binary: Binary) -> Result<Result<Self, String>> {
         let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
@@ -145,7 +144,7 @@ impl Parts {
     }
 }
 
-/// A program beside the scenarios, linked statically.
+/// A program for the scenarios, linked statically.
 fn compile(root: &Path, folder: &Path, arch: Arch, name: &str) -> Result<PathBuf> {
     let (compiler, ..) = arch.tools();
     let program = folder.join(format!("{name}-{}", arch.debian()));
@@ -178,7 +177,7 @@ fn rust_has(target: &str) -> bool {
 /// The binary that the tests run, without the symbols, which a guest would unpack with an emulated CPU; and the
 /// libraries that it loads.
 fn copy(root: &Path, folder: &Path, libraries: &mut Vec<PathBuf>) -> Result<PathBuf> {
-    // `cargo build` would build it anew: without the tests' own dependencies, others have fewer features.
+    // `cargo build` would rebuild it: without the tests' dependencies, others have fewer features.
     let build = ["test", "--quiet", "--workspace", "--all-features", "--no-run"];
     done(Command::new(cargo_program()).args(build).current_dir(root))?;
     let to = folder.join("cotenant");
@@ -261,8 +260,8 @@ fn mirror(debian: &Packages) -> Result<String> {
     Ok(mirror.to_owned())
 }
 
-/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
-/// change, and root is not needed.
+/// Packages in a folder with their own lists, so that the machine's architectures and packages stay unchanged, without
+/// root.
 struct Packages {
     at: PathBuf,
     arch: Arch,
@@ -270,7 +269,7 @@ struct Packages {
 }
 
 impl Packages {
-    /// `source`: other than what the machine's own lists name.
+    /// `source`: other than the machine's own lists.
     fn at(at: PathBuf, arch: Arch, source: Option<&str>) -> Result<Self> {
         for folder in ["lists/partial", "cache/archives/partial", "deb"] {
             fs::create_dir_all(at.join(folder)).with_context(|| at.display().to_string())?;
@@ -311,7 +310,7 @@ impl Packages {
         self.at.join("root")
     }
 
-    /// The kernel for clouds, unpacked with `others`; fetched where it is not here yet.
+    /// The kernel for clouds, unpacked with `others`; fetched if missing.
     fn image(&self, others: &[&str]) -> Result<PathBuf> {
         if let Ok(found) = self.kernel() {
             return Ok(found);
@@ -327,14 +326,14 @@ impl Packages {
         self.kernel()
     }
 
-    /// The other package whose name begins so and that a package needs.
+    /// The package that another one needs whose name begins so.
     fn needed(&self, package: &str, beginning: &str) -> Result<Option<String>> {
         let depends = done(&mut self.apt("apt-cache", &["depends", package]))?;
         let found = depends.split_whitespace().find(|word| word.starts_with(beginning) && *word != package);
         Ok(found.map(ToOwned::to_owned))
     }
 
-    /// These packages, unpacked; fetched where they are not here yet. Returns their root.
+    /// These packages, unpacked; fetched if missing. Returns their root.
     fn all(&self, names: &[&str]) -> Result<PathBuf> {
         let unpacked = self.at.join("unpacked");
         let wanted = names.join(" ");

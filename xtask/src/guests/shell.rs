@@ -22,17 +22,17 @@ fn command(guest: &Guest, parts: &Parts, initrd: &Path) -> Command {
 /// Boots a guest to a shell on this terminal.
 ///
 /// # Errors
-/// Where the emulator cannot be started.
+/// The emulator cannot be started.
 pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
     command(guest, parts, initrd).status()?;
     Ok(())
 }
 
-/// The scenario: on a terminal, reads how to leave, types a command, sees what it prints, leaves. `Ok(Some)` says why
+/// The scenario: on a terminal, reads how to leave, types a command, sees its output, leaves. `Ok(Some)`: the reason if
 /// it was skipped.
 ///
 /// # Errors
-/// What did not happen, and what was seen instead.
+/// The missing event, and the output instead.
 pub fn try_out(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<Option<String>, String> {
     let emulator = command(guest, parts, initrd);
     let words = std::iter::once(emulator.get_program()).chain(emulator.get_args());
@@ -84,7 +84,7 @@ fn talk(child: &mut Child) -> Result<(), String> {
     console.expect_end()
 }
 
-/// What the guest says, and what of it was not yet looked at.
+/// The guest's output, and its unread part.
 struct Console {
     chunks: Receiver<String>,
     unread: String,

@@ -1,9 +1,9 @@
-//! What a guest has besides a kernel, busybox and our binary.
+//! Contents of a guest besides a kernel, busybox and our binary.
 
 use super::contents::Contents;
 use super::{kubelet, systemd};
 
-/// What runs in a guest besides its scenarios.
+/// Software of a guest besides its scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
     /// Nothing; the first process is a script.
@@ -23,7 +23,7 @@ impl System {
         }
     }
 
-    /// As it is called in messages and names of folders.
+    /// Its name in messages and folders.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",

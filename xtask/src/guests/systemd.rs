@@ -1,5 +1,5 @@
-//! A guest whose first process is Debian's systemd: what of it is there, and the daemon's unit with its configuration
-//! as they are packaged, to be installed by a scenario.
+//! A guest with Debian's systemd as its first process: the needed parts, and the daemon's packaged unit and
+//! configuration, which a scenario installs.
 
 use super::contents::Contents;
 
@@ -16,7 +16,7 @@ pub const CONTENTS: Contents = Contents {
 };
 
 /// systemd and the libraries that its programs here are linked with.
-#[rustfmt::skip] // one a line says no more
+#[rustfmt::skip] // a line per item would add nothing
 const PACKAGES: &[&str] = &[
     "systemd", "libsystemd-shared", "libacl1", "libapparmor1", "libaudit1", "libblkid1", "libc6", "libcap-ng0",
     "libcap2", "libcrypt1", "libgcrypt20", "libgpg-error0", "libip4tc2", "libkmod2", "liblz4-1", "liblzma5",
@@ -38,7 +38,7 @@ const LIBRARIES: &[&str] = &[
     "libpcre2-8.so.0", "libseccomp.so.2", "libselinux.so.1", "libzstd.so.1",
 ];
 
-/// Its units: of its many only what a service needs, so that a guest boots in seconds.
+/// Its units: only those needed by a service, so that a guest boots in seconds.
 #[rustfmt::skip]
 const UNITS: &[&str] = &[
     "basic.target", "local-fs.target", "multi-user.target", "paths.target", "shutdown.target", "slices.target",
@@ -52,7 +52,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n"),
     ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("etc/systemd/system.conf", "[Manager]\nShowStatus=no\nLogTarget=journal\nDefaultTimeoutStopSec=60s\n"),
-    // A log that is not for the disk, and that loses nothing.
+    // A log in memory without losses.
     ("etc/systemd/journald.conf", "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\nReadKMsg=no\nAudit=no\n"),
     ("etc/systemd/system/guest.service", include_str!("scenarios/guest.service")),
     ("scenarios/units.sh", include_str!("scenarios/units.sh")),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A graph by name: what each node points to.
+/// A graph by name: the targets of each node.
 pub type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// Nodes that reach each other, in sets of two or more; the largest set first.

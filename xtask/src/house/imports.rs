@@ -1,13 +1,13 @@
 //! Which file of a crate imports which, by the paths in its text. Tests and other crates are left out.
 //!
-//! A path counts for the file that defines what it names, also where other modules pass the name on.
+//! A path counts for the file that defines its target, even if other modules re-export it.
 
 use super::lexer::{Token, tokens};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What one file imports from another.
+/// Imports of one file from another.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     pub from: PathBuf,
@@ -16,7 +16,7 @@ pub struct Import {
     pub path: String,
 }
 
-/// All imports within a crate; `root` is its first file, as src/lib.rs, and `read` knows the text of files.
+/// All imports within a crate; `root` is its first file, such as src/lib.rs, and `read` returns the text of files.
 pub fn imports(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<BTreeSet<Import>> {
     let text = read(root).with_context(|| root.display().to_string())?;
     let mut krate = Crate { modules: Vec::new(), read };
@@ -41,17 +41,17 @@ struct Module {
     file: PathBuf,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// What `use` brings into scope, and from where.
+    /// Names brought into scope by `use`, and their origins.
     used: BTreeMap<String, Vec<String>>,
-    /// What `use` brings into scope as a whole.
+    /// Modules brought into scope as a whole by `use`.
     globs: Vec<Vec<String>>,
-    /// What the module itself defines.
+    /// The module's own definitions.
     items: BTreeSet<String>,
     /// The paths in its code.
     paths: BTreeSet<Vec<String>>,
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Copy)]
 enum Found {
     Module(usize),
@@ -60,7 +60,7 @@ enum Found {
 }
 
 impl Crate<'_> {
-    /// Adds a module and those below it; the files of its children lie in `folder`.
+    /// Adds a module and those below it; the files of its children are in `folder`.
     fn add(&mut self, tokens: &[Token], file: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let this = self.modules.len();
         self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
@@ -121,7 +121,7 @@ impl Crate<'_> {
         this
     }
 
-    /// Adds a child whose body is in `tokens`, or in a file of its own; `None` where `#[path]` leads elsewhere.
+    /// Adds a child whose body is in `tokens`, or in its own file; `None` if `#[path]` leads elsewhere.
     fn add_child(&mut self, tokens: &[Token], name: &str, file: &Path, folder: &Path, this: usize) -> Option<usize> {
         let folder = folder.join(name);
         if let [open, body @ .., _] = tokens
@@ -142,7 +142,7 @@ impl Crate<'_> {
         }
     }
 
-    /// `None` for what is not of this crate.
+    /// `None` outside of this crate.
     fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<Found> {
         let (first, mut rest) = path.split_first()?;
         let mut found = match &**first {
@@ -161,7 +161,7 @@ impl Crate<'_> {
         Some(found)
     }
 
-    /// What a name stands for in a module.
+    /// Resolves a name in a module.
     fn member(&self, at: usize, name: &str, depth: usize) -> Option<Found> {
         let module = &self.modules[at];
         if let Some(child) = module.children.get(name) {
@@ -194,7 +194,7 @@ fn only_in_tests(attribute: &[Token]) -> bool {
     has("cfg") && has("test") && !has("not") && !has("any")
 }
 
-/// Behind the bracket that closes the one at `open`.
+/// The position after the bracket that closes the one at `open`.
 fn group_end(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -207,7 +207,7 @@ fn group_end(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-/// Behind the item, field or statement that begins at `at`.
+/// The position after the item, field or statement that begins at `at`.
 fn item_end(tokens: &[Token], mut at: usize) -> usize {
     while at < tokens.len() {
         match &tokens[at] {
@@ -221,7 +221,7 @@ fn item_end(tokens: &[Token], mut at: usize) -> usize {
     at
 }
 
-/// The path that begins with the word at `at`, and where it ends.
+/// The path that begins with the word at `at`, and its end.
 fn path_at(tokens: &[Token], mut at: usize) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     while let Some(Token::Word(word)) = tokens.get(at) {

@@ -1,6 +1,6 @@
-//! How the house stands: circles among source files, arrows that run up, test binaries, words of pages, comments and
-//! messages, and where `scripts/test` spends its time. `cargo xtask tidy` holds the circles against the list in
-//! ARCHITECTURE.md, and the pages of the book against their budget.
+//! Structure of the repository: circles among source files, upward imports, test binaries, words of pages, comments and
+//! messages, and the time of `scripts/test`. `cargo xtask tidy` compares the circles with the list in ARCHITECTURE.md,
+//! and the pages of the book with their budget.
 
 mod graph;
 mod imports;
@@ -43,7 +43,7 @@ struct House {
     crates: Vec<Crate>,
     words: words::Words,
     test_binaries: Vec<TestBinaries>,
-    /// Of the last run of `scripts/test`, where there was one.
+    /// Of the last run of `scripts/test`, if any.
     steps: Vec<Step>,
     /// Tests that took longest in it, in seconds, by their names.
     slowest: Vec<(f64, String)>,
@@ -72,7 +72,7 @@ struct TestBinaries {
 #[derive(Serialize)]
 struct Step {
     seconds: f64,
-    /// Of all CPUs together, where it is known.
+    /// Of all CPUs together, if known.
     cpu_seconds: f64,
     name: String,
 }
@@ -110,7 +110,7 @@ pub fn print(root: &Path, args: &Args) -> Result<()> {
 /// Files of each crate that import each other.
 ///
 /// # Errors
-/// Where a crate cannot be read.
+/// A crate cannot be read.
 pub fn circles(root: &Path) -> Result<Vec<BTreeSet<String>>> {
     let all = crates(root)?.into_iter().map(|name| Ok(graph::circles(&graph_of(&imports_of(root, &name)?))));
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
@@ -165,7 +165,7 @@ fn crates(root: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Prints what the files of each circle import from each other.
+/// Prints the imports among the files of each circle.
 fn explain(root: &Path, name: &str) -> Result<()> {
     let imports = imports_of(root, name)?;
     for circle in graph::circles(&graph_of(&imports)) {
@@ -232,7 +232,7 @@ fn arrows(graph: &Graph) -> impl Iterator<Item = (&String, &String)> {
     graph.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)))
 }
 
-/// How many programs `cargo test` makes of each package; tests in documentation are none.
+/// Number of programs that `cargo test` makes of each package, without tests in documentation.
 fn test_binaries(root: &Path) -> Result<Vec<TestBinaries>> {
     let metadata = Command::new(cargo_program())
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
@@ -248,7 +248,7 @@ fn test_binaries(root: &Path) -> Result<Vec<TestBinaries>> {
     Ok(packages.iter().map(|one| TestBinaries { package: name(one), count: count(one) }).collect())
 }
 
-/// What `scripts/test` has written down: a line of seconds, CPU seconds and name, with tabs between, for each step.
+/// The log of `scripts/test`: a line of seconds, CPU seconds and name, separated by tabs, for each step.
 fn steps(root: &Path) -> Vec<Step> {
     let text = fs::read_to_string(target_folder(root).join("test-steps")).unwrap_or_default();
     let step = |line: &str| {
@@ -259,7 +259,7 @@ fn steps(root: &Path) -> Vec<Step> {
     text.lines().filter_map(step).collect()
 }
 
-/// The first lines of what `cargo xtask tests` has written down.
+/// The first lines of the log of `cargo xtask tests`.
 fn slowest(root: &Path) -> Vec<(f64, String)> {
     let text = fs::read_to_string(target_folder(root).join("test-times")).unwrap_or_default();
     let time = |line: &str| {

@@ -1,17 +1,17 @@
-//! Builds what is packaged.
+//! Builds the packaged programs.
 
 use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a program was built, with its debug symbols, and how.
+/// The place of a built program, with its debug symbols, and its profile.
 pub(super) struct Build<'a> {
     pub root: &'a Path,
     pub profile: &'a str,
-    /// What is packaged, where it is not to be built.
+    /// A given binary instead of a build.
     pub binary: Option<PathBuf>,
-    /// Seconds since 1970 of the last commit: what is made twice from it is the same.
+    /// Seconds since 1970 of the last commit, so that repeated builds are identical.
     pub time: String,
 }
 
@@ -34,7 +34,7 @@ impl Build<'_> {
     }
 }
 
-/// What tells cargo what it strips from the programs of a profile.
+/// The variable of cargo for stripping a profile's programs.
 pub(super) fn strip_variable(profile: &str) -> String {
     format!("CARGO_PROFILE_{}_STRIP", profile.to_uppercase())
 }

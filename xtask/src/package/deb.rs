@@ -14,20 +14,20 @@ use std::process::Command;
 /// The maintainer's scripts of `cotenant`.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// How packages are made, whatever is in them.
+/// How packages are made, for any content.
 struct Maker<'a> {
     root: &'a Path,
     out: &'a Path,
     version: String,
     time: &'a str,
-    /// How dpkg-deb compresses.
+    /// The compression of dpkg-deb.
     compression: [&'static str; 2],
 }
 
 /// All packages of a build; returns their paths.
 ///
 /// # Errors
-/// Where a tool is missing, or something cannot be built.
+/// A missing tool; a failed build.
 pub(super) fn all(build: &Build<'_>, revision: u32, out: &Path) -> Result<Vec<PathBuf>> {
     let maker = Maker::new(build.root, out, revision, &build.time, ["-Zxz", "-z6"])?;
     let multiarch = done(Command::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH"))
@@ -126,7 +126,7 @@ impl<'a> Maker<'a> {
         self.build(&name, &tree, &[], &["-DAuto-Built-Package=debug-symbols".into(), format!("-DBuild-Ids={id}")])
     }
 
-    /// The shared library, its symbols, and what is needed to build with it, from where `scripts/install-lib` put them.
+    /// The shared library, its symbols, and the files for building with it, from the folders of `scripts/install-lib`.
     fn library(&self, from: &Path, libdir: &str) -> Result<Vec<PathBuf>> {
         let name = "libcotenant0";
         let built = from.join(libdir).join("libcotenant.so.0");
@@ -159,7 +159,7 @@ impl<'a> Maker<'a> {
         Ok(made)
     }
 
-    /// What each package has in its folder of documents.
+    /// The files of each package's folder of documents.
     fn documents(&self, tree: &Path, name: &str) -> Result<()> {
         let doc = tree.join("usr/share/doc").join(name);
         copy(&self.root.join("packaging/debian/copyright"), &doc.join("copyright"))?;
@@ -170,9 +170,9 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Makes a package of a tree; `linked` are the programs and libraries whose libraries it depends on.
+    /// Makes a package of a tree; it depends on the libraries of the programs and libraries in `linked`.
     fn build(&self, name: &str, tree: &Path, linked: &[&Path], options: &[String]) -> Result<PathBuf> {
-        // dpkg-shlibdeps looks for debian/control where it runs.
+        // dpkg-shlibdeps looks for debian/control in its working folder.
         let debian = self.root.join("packaging");
         let substvars = self.out.join(format!("stage/{name}.substvars"));
         write(&substvars, b"")?;
@@ -187,7 +187,7 @@ impl<'a> Maker<'a> {
         }
         let control = tree.join("DEBIAN");
         write(&control.join("md5sums"), sums(tree)?.as_bytes())?;
-        // Whatever the umask is.
+        // Independent of the umask.
         done(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))?;
         fs::set_permissions(&control, fs::Permissions::from_mode(0o755))?;
         // It writes a list of packages, too, by replacing the file that is named: never a device.
@@ -233,7 +233,7 @@ fn sums(tree: &Path) -> Result<String> {
     done(Command::new("sh").args(["-c", list]).current_dir(tree))
 }
 
-/// The target for which rustc builds where nothing else is said.
+/// The default target of rustc.
 fn host_target() -> Result<String> {
     let version = done(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What lies in `/usr/share/cotenant`, by its path below `packaging`.
+/// Content of `/usr/share/cotenant`, by its path below `packaging`.
 const DATA: &[&str] = &[
     "grafana/cotenant.json",
     "prometheus/cotenant.rules.yml",

@@ -1,4 +1,4 @@
-//! The licences of the crates that a binary contains: theirs ask for it.
+//! The licences of the crates in a binary, as these require.
 
 use crate::commands::{cargo_program, done};
 use anyhow::{Context, Result};
@@ -9,13 +9,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What a licence's file is called, in its beginning.
+/// Beginnings of the names of licences' files.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 /// Every crate of others in `cotenant` for a target with its licence, then the texts, each once.
 ///
 /// # Errors
-/// Where cargo cannot tell, or a text cannot be read.
+/// If cargo fails, or a text cannot be read.
 pub fn text(root: &Path, target: &str) -> Result<String> {
     let mut tree = Command::new(cargo_program());
     tree.args(["tree", "--package", "cotenant", "--edges", "normal", "--prefix", "none", "--target", target]);

@@ -1,5 +1,5 @@
 //! `cargo xtask package`: Debian's packages and a tarball with a static binary, in `packages` in cargo's target folder.
-//! Debian's own tools make the packages (dpkg-dev); what they are stands in `packaging/debian`.
+//! Debian's own tools make the packages (dpkg-dev) from the descriptions in `packaging/debian`.
 
 mod build;
 mod deb;
@@ -46,9 +46,9 @@ pub struct Args {
 /// Makes the packages.
 ///
 /// # Errors
-/// Where a tool is missing, or something cannot be built.
+/// A missing tool; a failed build.
 pub fn run(root: &Path, args: &Args) -> Result<()> {
-    // What is only for tests does not take the place of what is for others.
+    // Packages for tests do not replace those for users.
     let folder = if args.only == Some(Kind::Cotenant) { "test-packages" } else { "packages" };
     let out = made(&target_folder(root).join(folder))?;
     let binary = args.binary.as_ref().map(|path| fs::canonicalize(path).with_context(|| path.display().to_string()));
@@ -74,7 +74,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     lint(&made)
 }
 
-/// Has Debian's checker look at the packages, where it is installed.
+/// Runs Debian's checker on the packages, if it is installed.
 fn lint(made: &[PathBuf]) -> Result<()> {
     let debs: Vec<&PathBuf> = made.iter().filter(|path| path.extension().is_some_and(|e| e == "deb")).collect();
     if debs.is_empty() {
@@ -97,7 +97,7 @@ fn made(folder: &Path) -> Result<PathBuf> {
     path.with_context(|| folder.display().to_string())
 }
 
-/// Seconds since 1970 of the last commit; of now, where there is no git.
+/// Seconds since 1970 of the last commit; the present without git.
 fn commit_time(root: &Path) -> Result<String> {
     let git = done(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root));
     Ok(git.or_else(|_| done(Command::new("date").arg("+%s")))?.trim().to_owned())

@@ -1,4 +1,4 @@
-//! The tarball: a static binary with what belongs to it, to be unpacked over a prefix such as `/usr/local`.
+//! The tarball: a static binary with its files, to be unpacked over a prefix such as `/usr/local`.
 
 use super::build::Build;
 use super::files::{book, copy, copy_program, shared, stage, write};
@@ -13,7 +13,7 @@ fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
-/// What is missing to build it, and how to get it.
+/// The missing requirement, and how to get it.
 pub fn missing() -> Option<String> {
     let target = target();
     let found = done(Command::new("rustc").args(["--print", "target-libdir", "--target", &target]));
@@ -27,7 +27,7 @@ pub fn missing() -> Option<String> {
 /// Makes it.
 ///
 /// # Errors
-/// Where it cannot be built.
+/// It cannot be built.
 pub fn make(build: &Build<'_>, out: &Path) -> Result<PathBuf> {
     let target = target();
     let binary = build.cotenant(Some(&target))?;

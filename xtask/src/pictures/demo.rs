@@ -1,4 +1,4 @@
-//! The picture of the README: what a batch program does to a server, and what helps.
+//! The picture of the README: the effect of a batch program on a server, and the remedies.
 
 use super::svg::{escaped, paper};
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 780.0;
-/// Where the bars begin, and the longest one's length with its whisker.
+/// The start of the bars, and the longest one's length with its whisker.
 const LEFT: f64 = 170.0;
 const BAR: f64 = 290.0;
 /// The same of the CPUs of the batch program.
@@ -25,13 +25,13 @@ struct Phase {
     batch_cpus: Option<f64>,
 }
 
-/// A p99 up to so many times that of the server alone is good, as the legend says.
+/// A p99 up to this multiple of the server's alone is good, as the legend says.
 const GOOD: f64 = 2.0;
 
-/// Draws what `cotenant demo --json` printed.
+/// Draws the output of `cotenant demo --json`.
 ///
 /// # Errors
-/// Where that is not what it prints.
+/// The text is something else.
 pub fn svg(json: &str) -> Result<String> {
     let demo: Value = serde_json::from_str(json)?;
     let phases = demo["phases"].as_array().context("no phases")?.iter().map(phase).collect::<Result<Vec<_>>>()?;
@@ -51,7 +51,7 @@ fn phase(phase: &Value) -> Result<Phase> {
 }
 
 impl Phase {
-    /// Where its bar and its whisker end.
+    /// The end of its bar and its whisker.
     fn most_s(&self) -> f64 {
         self.interval_s.map_or(self.p99_s, |[_, high]| high.max(self.p99_s))
     }
@@ -112,7 +112,7 @@ fn drawn(phases: &[Phase], title: &str, source: &str) -> String {
     out + "</svg>\n"
 }
 
-/// How long a bar is; what is there at all is seen.
+/// Length of a bar; any value is visible.
 fn length(value: f64, most: f64, bar: f64) -> f64 {
     (value / most * bar).max(2.0)
 }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn bars_are_as_long_as_their_figures() {
         let svg = svg(JSON).unwrap();
-        // The longest whisker ends where there is no more room.
+        // The longest whisker ends at the margin.
         assert!(svg.contains("width=\"217.5\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
         assert!(svg.contains("width=\"2.2\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
         assert!(svg.contains("d=\"M278.8 126.0H460.0M278.8 121.0V131.0M460.0 121.0V131.0\""), "{svg}");

@@ -1,4 +1,4 @@
-//! What a long benchmark said minute by minute.
+//! Output of a long benchmark, minute by minute.
 
 use super::svg::{escaped, paper};
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 760.0;
-/// Where the axes are, and where lines are named.
+/// The places of the axes, and of the lines' names.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 600.0;
 const TOP: f64 = 56.0;
@@ -19,7 +19,7 @@ const WORDS: f64 = 34.0;
 #[serde(deny_unknown_fields)]
 struct Figures {
     title: String,
-    /// How they were measured.
+    /// Their measurement.
     source: String,
     plots: Vec<Plot>,
 }
@@ -43,7 +43,7 @@ struct Line {
 /// Draws plots under each other, minutes from left to right, from 0 up.
 ///
 /// # Errors
-/// Where that is not what the figures have to be.
+/// The figures are incomplete.
 pub fn svg(json: &str) -> Result<String> {
     let figures: Figures = serde_json::from_str(json)?;
     let all = figures.plots.iter().flat_map(|plot| &plot.lines);
@@ -84,7 +84,7 @@ fn plotted(plot: &Plot, top: f64, minutes: usize) -> String {
         let at = |minute: usize| line.values.get(minute).or(line.values.first().filter(|_| line.values.len() == 1));
         let points = (0..minutes).filter_map(|minute| Some(format!("{:.1},{:.1}", x(minute), y(*at(minute)?))));
         let _ = writeln!(out, "<polyline points=\"{}\" class=\"{class}\"/>", points.collect::<Vec<_>>().join(" "));
-        // Names stand at the ends of their lines, but not on each other.
+        // Names are at the ends of their lines without overlapping.
         let mut at = line.values.last().map_or(top, |last| y(*last)) + 4.0;
         while named.iter().any(|other| (other - at).abs() < 15.0) {
             at += 1.0;

@@ -1,5 +1,5 @@
-//! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. What the README shows is drawn
-//! from figures that are kept beside it; `tidy` holds the drawing to them.
+//! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. Those of the README are drawn
+//! from figures stored beside them; `tidy` compares both.
 
 mod demo;
 mod lines;
@@ -16,11 +16,11 @@ use std::process::Command;
 const FOLDER: &str = "docs/pictures";
 /// The figures that `cotenant demo --json` printed.
 const FIGURES: &str = "docs/pictures/demo.json";
-/// What is drawn from figures of the same name that are kept beside it.
+/// Pictures drawn from stored figures of the same name.
 const DRAWN: [(&str, Draw); 3] = [("demo", demo::svg), ("soak", lines::svg), ("database", lines::svg)];
 type Draw = fn(&str) -> Result<String>;
 
-/// A server whose goal is kept beside a batch program, for the pictures of `top` and of a report.
+/// A server with a kept goal beside a batch program, for the pictures of `top` and of a report.
 const SCENARIO: &str = "machine = 'nehalem-i7-920'\npolicy = { qos = 'tracking', goal = 0.9, pin = 'cpu' }\n\
     observation = { progress_noise = 0.01 }\n\
     [[app]]\nname = 'search'\nprogram = 'webSearch'\nthreads = 2\nwork_s = 60\nlatency_sensitive = true\n\
@@ -43,7 +43,7 @@ pub struct Args {
 /// Draws all pictures.
 ///
 /// # Errors
-/// Where a program is missing or fails, or a file cannot be written.
+/// A missing or failing program; an unwritable file.
 pub fn draw(root: &Path, args: &Args) -> Result<()> {
     let cotenant = match &args.cotenant {
         Some(program) => program.clone(),
@@ -82,7 +82,7 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The first picture that is not what its figures give.
+/// The first picture that differs from its figures.
 pub fn wrong(root: &Path) -> Option<String> {
     DRAWN.into_iter().find_map(|(name, svg)| match drawn(root, name, svg) {
         Ok(drawn) if fs::read_to_string(beside(root, name, "svg")).is_ok_and(|there| there == drawn) => None,
@@ -116,7 +116,7 @@ fn top(cotenant: &Path, recording: &str) -> Result<String> {
     Ok(terminal::svg(&format!("cotenant top goal.rec --at {AT}"), &screen, &classes))
 }
 
-/// What a program prints on standard output.
+/// The standard output of a program.
 fn said(program: &Path, args: &[&str]) -> Result<String> {
     let out = Command::new(program).args(args).output().with_context(|| program.display().to_string())?;
     if !out.status.success() {

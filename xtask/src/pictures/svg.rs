@@ -1,4 +1,4 @@
-//! What drawings have in common.
+//! The common parts of drawings.
 
 /// The beginning of a drawing that `</svg>` ends, on light paper or dark.
 pub(super) fn paper(width: f64, height: f64, label: &str) -> String {

@@ -1,4 +1,4 @@
-//! A terminal with a command and what it printed.
+//! A terminal with a command and its output.
 
 use super::svg::escaped;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub fn svg(command: &str, screen: &str, classes: &[(String, String)]) -> String 
             _ if line.starts_with('─') => (" class=\"head\"", escaped(line)),
             _ => ("", coloured(line, classes)),
         };
-        // Whatever the font is, columns stay under each other.
+        // Columns stay aligned in any font.
         let _ = writeln!(
             out,
             "<text x=\"{EDGE}\" y=\"{:.0}\" textLength=\"{:.1}\" lengthAdjust=\"spacingAndGlyphs\" xml:space=\"preserve\"{class}>{text}</text>",
@@ -41,7 +41,7 @@ pub fn svg(command: &str, screen: &str, classes: &[(String, String)]) -> String 
     out + "</svg>\n"
 }
 
-/// A line in which names stand in the colours of their classes.
+/// A line with names in the colours of their classes.
 fn coloured(line: &str, classes: &[(String, String)]) -> String {
     let (mut out, mut rest) = (String::new(), line);
     let next = |text: &str| {
@@ -57,7 +57,7 @@ fn coloured(line: &str, classes: &[(String, String)]) -> String {
     out + &escaped(rest)
 }
 
-/// Where a name is a word of its own.
+/// The place of a name as a separate word.
 fn word(text: &str, name: &str) -> Option<usize> {
     let apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
     let found = text.match_indices(name).map(|(at, _)| at);

@@ -1,12 +1,12 @@
-//! How far cores are from each other: medians of measured core-to-core matrices, for `coherence_ns` of machine files.
+//! Distances between cores: medians of measured core-to-core matrices, for `coherence_ns` of machine files.
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// (start of the file's name, cores per LLC, cores per package, cores). CPUs are counted core by core and package by
-/// package, second contexts after all cores, which the matrices show. Left out: machines whose numbering they do not
-/// show, and those of one package.
+/// (start of the file's name, cores per LLC, cores per package, cores). CPUs are numbered core by core and package by
+/// package, second contexts after all cores, which the matrices show. Excluded: machines whose numbering the matrices
+/// do not show, and those of one package.
 const MACHINES: &[(&str, usize, usize, usize)] = &[
     ("AMD EPYC 7R13", 8, 48, 96),
     ("Dual AMD EPYC 7742", 4, 64, 128),
@@ -42,9 +42,9 @@ pub fn file(folder: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// Latencies in ns, sorted, of pairs of different cores: in one LLC domain, else in one package, else between
-/// packages. Zero cells are no measurement. Pairs inside a package are those of the package where they are cheapest:
-/// on EPYC, pairs of the other cost as much as pairs between packages, which says that the line's home was elsewhere.
+/// Latencies in ns, sorted, of pairs of different cores: in one LLC domain, in one package, between packages. Zero
+/// cells are no measurement. Pairs inside a package are those of the cheaper package: on EPYC, pairs of the other cost
+/// as much as pairs between packages, because the line's home was elsewhere.
 fn classes(text: &str, llc: usize, package: usize, cores: usize) -> [Vec<f64>; 3] {
     let (mut near, mut middle, mut far) =
         (vec![Vec::new(); cores.div_ceil(package)], vec![Vec::new(); cores.div_ceil(package)], Vec::new());

@@ -89,7 +89,7 @@ fn machine(curve: &str) -> &str {
     }
 }
 
-/// How well a curve is predicted by those of all other machines: relative errors, most below first.
+/// Prediction of a curve from those of all other machines: relative errors, most below first.
 pub struct Foretold {
     /// The machine.
     pub machine: String,
@@ -98,7 +98,7 @@ pub struct Foretold {
     /// Absolute relative errors of the latency, sorted: with what a queue takes at half load and what a memory reaches
     /// of its limit by the others' medians.
     pub errors: Vec<f64>,
-    /// The same where nobody waits.
+    /// The same without queueing.
     pub idle: Vec<f64>,
 }
 
@@ -231,9 +231,8 @@ pub fn crowded(runs: &BTreeMap<String, BTreeMap<String, Run>>) -> Result<BTreeMa
     Ok(crowded.map(|(name, run)| (format!("{name}06"), run.read_gbs * 1e9 / 64.0 / run.rate * 1000.0)).collect())
 }
 
-/// Lines that a core can have under way to memory. Assumption: the order of the queue behind an L2 (no document was
-/// found that states it). Chosen after a look at the runs below, the page says what others give: on them it is no
-/// blind prediction.
+/// Lines that a core can have in flight to memory. Assumption: the order of the queue behind an L2 (no document states
+/// it). Chosen after seeing the runs below, so that it is no blind prediction; the page shows other values.
 pub const LINES_IN_FLIGHT: f64 = 16.0;
 
 /// Predicts the CPI on memory `to` from the run on memory `from`:
@@ -275,6 +274,7 @@ mod tests {
         );
     }
 
+    /// Holds sim/workloads.
     #[test]
     fn machines_of_one_shape_foretell_each_other_and_one_of_another_does_not() {
         let curve = |idle: f64, queue: f64, limit: f64| -> Vec<(f64, f64)> {

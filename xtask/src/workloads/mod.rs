@@ -1,6 +1,6 @@
 //! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/`
-//! and the pages of errors. The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of
-//! the repository; the figures are.
+//! and the pages of errors. The measurements are in `../shared/data` (or `$COTENANT_SHARED/data`), outside of the
+//! repository; the figures are part of it.
 
 mod distances;
 mod memory;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The measurements, where they are.
+/// The measurements, if they are present.
 pub fn data(root: &Path) -> Option<PathBuf> {
     let named = std::env::var_os("COTENANT_SHARED").map(PathBuf::from);
     let near = [root.join("../shared"), root.join("../../shared")];
@@ -149,6 +149,8 @@ const HEADER: &str = "\
 mod tests {
     use super::*;
 
+    /// Promise sim/workloads: Shipped workloads follow from measurements, give back measured speeds, and wait and
+    /// compute as real loops do.
     #[test]
     fn the_workloads_are_what_their_derivation_gives() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -165,6 +167,7 @@ mod tests {
         }
     }
 
+    /// Holds sim/workloads.
     #[test]
     fn the_solo_curves_are_reproduced() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

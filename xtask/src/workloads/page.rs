@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Cycles ÷ (cores · seconds) of the busiest runs of `app_counters_summary.csv`, GHz.
 const SANDY_BRIDGE_GHZ: f64 = 2.94;
-/// Lines under way that are tried beside [`memory::LINES_IN_FLIGHT`].
+/// Lines in flight that are tried besides [`memory::LINES_IN_FLIGHT`].
 const OTHER_LIMITS: [f64; 6] = [10.0, 20.0, 24.0, 32.0, 40.0, 1e9];
 
 /// `workloads/memory.toml`.

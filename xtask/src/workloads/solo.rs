@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 pub const CLOCK_GHZ: f64 = 2.0;
 /// Bytes of one way.
 pub const WAY_BYTES: f64 = 2.5 * 1_048_576.0;
-/// Bytes of the measured core's L2, beside which the last-level cache holds other lines: Skylake's server cores
-/// (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Skylake Server Microarchitecture": 1 MiB, the
-/// LLC is non-inclusive).
+/// Bytes of the measured core's L2, whose lines the last-level cache does not repeat: Skylake's server cores (Intel 64
+/// and IA-32 Architectures Optimization Reference Manual, "Skylake Server Microarchitecture": 1 MiB, the LLC is
+/// non-inclusive).
 pub const PRIVATE_BYTES: f64 = 1_048_576.0;
 /// Load-to-use latency of idle memory, ns: `memory/mlc/numa-matrices.json`, `2s_48c_DDR4_A`, the local cells (82.1,
 /// 81.5), two sockets of the same kind of cache hierarchy. The machine of the curves gives no figure of its own.
@@ -44,7 +44,7 @@ pub struct Row {
     pub stall_l3: f64,
 }
 
-/// What the simulator needs to know of one program.
+/// The simulator's data of one program.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// Cycles per instruction with an ideal last private cache.
@@ -76,8 +76,8 @@ impl Program {
         self.llc_apki * ratio(&self.curve, bytes)
     }
 
-    /// Adds lines per 1,000 instructions that are fetched whatever the cache holds. What its misses cost stays, and is
-    /// that of more lines: these come ahead of their use.
+    /// Adds lines per 1,000 instructions that are fetched with any cache contents. The total cost of misses stays,
+    /// spread over more lines, because these arrive ahead of their use.
     pub fn streams(&mut self, lines: f64) {
         let misses = self.curve.iter().map(|(bytes, _)| self.lines(*bytes)).sum::<f64>() / self.curve.len() as f64;
         self.mlp *= 1.0 + lines / misses;
@@ -133,9 +133,9 @@ pub fn read(text: &str) -> Result<BTreeMap<String, Vec<Row>>> {
 ///    not fill its ways, and with one way it cannot: conflicts), made monotone by pooling adjacent violators.
 /// 2. *A hit's cost*: cycles stalled on L2 but not on L3 misses, per hit, with all eleven ways.
 /// 3. *A miss's cost*: the larger of (a) a hit's cost plus the slope of CPI over misses per instruction and (b) the
-///    cycles stalled on L3 misses, per miss. (a) sees what the stall counter does not (stores, lines that a prefetch
-///    fetched too late), but says little of a program whose misses hardly vary; (b) is a direct count. Never above
-///    the whole latency of memory.
+///    cycles stalled on L3 misses, per miss. (a) covers what the stall counter does not (stores, late prefetches), but
+///    is imprecise for programs whose misses hardly vary; (b) is a direct count. Never above the whole latency of
+///    memory.
 /// 4. `cpi` is what remains, on average over the eleven points. Where that is less than a core can do, the cycles of
 ///    hits and misses were counted while others passed, too: both costs shrink by one factor until `cpi` is the least.
 pub fn derive(rows: &[Row]) -> Program {
@@ -189,7 +189,7 @@ fn sizes(rows: &[Row]) -> Vec<f64> {
     .collect()
 }
 
-/// The monotone curve. Points whose bytes do not rise by 1 % belong to one size: their mean.
+/// The monotone curve. Points whose bytes rise by less than 1 % belong to one size: their mean.
 fn curve(rows: &[Row], apki: f64) -> Vec<(f64, f64)> {
     // (bytes, ratio, weight) of pools.
     let pools = sizes(rows).into_iter().zip(rows).map(|(bytes, row)| (bytes, (row.mpki / apki).clamp(0.0, 1.0), 1.0));
@@ -209,9 +209,9 @@ fn curve(rows: &[Row], apki: f64) -> Vec<(f64, f64)> {
     merged.into_iter().map(|(bytes, ratio, _)| (bytes, ratio)).collect()
 }
 
-/// The miss ratio for `bytes` held: between two points on a straight line, below the first on an exponential from (0,
-/// 1), which says that each further byte saves the same share of the remaining misses (the table has nothing below
-/// one way), above the last constant.
+/// The miss ratio for `bytes` held: linear between points, constant above the last, and below the first an exponential
+/// from (0, 1), where each further byte saves the same fraction of the remaining misses (the table has nothing below
+/// one way).
 pub fn ratio(curve: &[(f64, f64)], bytes: f64) -> f64 {
     let Some(&(first, at_first)) = curve.first() else { return 1.0 };
     if bytes <= first {
@@ -225,9 +225,8 @@ pub fn ratio(curve: &[(f64, f64)], bytes: f64) -> f64 {
     curve[curve.len() - 1].1
 }
 
-/// The bytes at which the curve comes within 0.01 of its least value; where that is not small, the program runs
-/// through more than the machine had, and the last quarter of the curve is carried on to zero, up to 1 GiB: an
-/// assumption.
+/// The bytes at which the curve comes within 0.01 of its least value. If that is not small, the program uses more than
+/// the machine had, and the last quarter of the curve is extrapolated to zero, up to 1 GiB: an assumption.
 fn footprint(curve: &[(f64, f64)]) -> f64 {
     let Some(&(most, least)) = curve.last() else { return 0.0 };
     if least <= 0.01 {

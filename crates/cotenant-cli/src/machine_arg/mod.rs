@@ -9,28 +9,28 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// The machine files that the binary carries; `machines` beside `src` links to them, so that this package is whole.
+/// The machine files in the binary; `machines` beside `src` links to them, so that this package is complete.
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../machines/", $name, ".toml")))),*]
     };
 }
 
-#[rustfmt::skip] // one a line says no more
+#[rustfmt::skip] // a line per item would add nothing
 const EMBEDDED: &[(&str, &str)] = embedded![
     "clovertown-2s", "clx-8269-2s-snc2", "epyc-7742-2s-nps4", "epyc-9454-2s", "epyc-9454-2s-nps4",
     "harpertown-2s", "ivy-bridge-2s", "knl-7210", "nehalem-i7-920", "opteron-48", "opteron-6276-2s",
     "phenom-x4", "tilepro64", "westmere-2s", "westmere-2s-ht", "x3320", "xeon-4s-64", "yorkfield",
 ];
 
-/// A machine that was asked for.
+/// A requested machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The machine.
     pub machine: Machine,
     /// Whether it is this one, so that decisions about it can be carried out.
     pub is_live: bool,
-    /// What could not be read or was assumed. One line each.
+    /// Unreadable or assumed parts, one line each.
     pub notes: Vec<String>,
 }
 
@@ -44,10 +44,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(name, _)| *name)
 }
 
-/// A machine that the binary carries, whatever files of the user or the system have its name.
+/// A machine of the binary, ignoring files of the user or the system with its name.
 ///
 /// # Errors
-/// [`MachineArgError`] where there is none.
+/// [`MachineArgError`] for an unknown name.
 pub fn shipped(name: &str) -> Result<Machine, MachineArgError> {
     let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = names().collect();
@@ -57,11 +57,11 @@ pub fn shipped(name: &str) -> Result<Machine, MachineArgError> {
     Ok(Machine::parse(text).map_err(|e| MachineArgError(format!("{file}:{e}")))?.of_file(file))
 }
 
-/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo
-/// XML file, a folder that holds a `sys/` tree, or a synthetic description. Without one it is this machine.
+/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo XML
+/// file, a folder with a `sys/` tree, or a synthetic description. Without one it is this machine.
 ///
 /// # Errors
-/// [`MachineArgError`] says what was tried; errors in files name file, line and column.
+/// [`MachineArgError`] lists the attempts; errors in files name file, line and column.
 pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     if let Some(arg) = arg {
         return resolve_in(arg, &data_dirs(|name| env::var_os(name)));
@@ -71,11 +71,11 @@ pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     Ok(Found { machine, is_live: true, notes: found.notes })
 }
 
-/// A machine that a simulation names: as [`resolve`] finds it, but `own` is asked first what the text of a file is.
-/// Paths are relative to a folder.
+/// A machine named by a simulation: as [`resolve`] finds it, but `own` first tries to read the text of a file. Paths
+/// are relative to a folder.
 ///
 /// # Errors
-/// What is wrong, in one line with the file where it is one.
+/// The fault in one line, with the file if it is one.
 pub fn resolve_beside<E: Display>(
     name: &str,
     folder: &Path,
@@ -151,7 +151,7 @@ fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned())
 }
 
-/// Where users and systems keep data, most important first (XDG base directories).
+/// Folders for data of users and of the system, most important first (XDG base directories).
 fn data_dirs(var: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let given = |name: &str| var(name).filter(|v| !v.is_empty());
     let home = given("XDG_DATA_HOME")

@@ -1,9 +1,9 @@
-//! The metrics of the daemon as text: `OpenMetrics`, or Prometheus' own format for those that do not ask for that.
+//! The metrics of the daemon as text: `OpenMetrics` on request, otherwise the format of Prometheus.
 //!
-//! What is not known is absent, never 0.
+//! Unknown values are absent, never 0.
 
 use cotenant_model::usage::Usage;
-use cotenant_model::{Mode, text};
+use cotenant_model::{BehindKind, Mode, text};
 use cotenant_status::status::{Measured, ServiceStatus, Status};
 use cotenant_status::values::Value;
 use prometheus_client::collector::Collector;
@@ -11,14 +11,15 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_te
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Pairs of services of which one hurts the other, the worst first; and pairs of action and reason: more are left out.
+/// Limits: pairs of services with interference, the worst first; and pairs of action and reason.
 const PAIRS: usize = 20;
 const REASONS: usize = 256;
 
-/// How metrics are written.
+/// Formats of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     OpenMetrics,
@@ -26,7 +27,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The one that a client asks for by `Accept`; those that do not care get what every tool reads.
+    /// The format requested by `Accept`; by default the one that every tool reads.
     pub fn accepted(accept: Option<&str>) -> Self {
         let wants = |accept: &str| accept.contains("application/openmetrics-text");
         if accept.is_some_and(wants) { Self::OpenMetrics } else { Self::Prometheus }
@@ -212,13 +213,23 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
             (labels(name, service).into_iter().chain(more).collect(), 1.0)
         }),
     )?;
-    // Of a service that is left alone nothing is known but that.
+    // An ignored service has no further values.
     let services: Vec<(&str, &ServiceStatus)> =
         info.iter().map(|[name, ..]| &**name).zip(services).filter(|(_, service)| !service.paused).collect();
     for (value, metric) in Value::ALL.into_iter().filter_map(|value| Some((value, value.metric()?))) {
         let series = services.iter().filter_map(|(name, service)| Some((labels(name, service), value.of(service)?)));
         gauges(to, metric.name, metric.help, None, series)?;
     }
+    let behind: Vec<(Labels<'_>, String, f64)> =
+        services.iter().flat_map(|(name, service)| behind(name, service)).collect();
+    gauges(
+        to,
+        "cotenant_service_waiting_behind_threads",
+        "The part of cotenant_service_waiting_threads behind each cause: a service by its name, else the kind of cause. \
+         Absent where BPF is not allowed",
+        None,
+        behind.iter().map(|(labels, behind, threads)| (with(labels, "behind", behind), *threads)),
+    )?;
     let speeds = services
         .iter()
         .filter_map(|(name, service)| Some((labels(name, service), clean(service.source.as_deref()?), service.speed?)));
@@ -258,12 +269,12 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         "cotenant_service_latency",
         "Latency of the answers of a service in the last complete window of 10 s, as it reports them or as it is asked",
         Some(&Unit::Seconds),
-        // Not "quantile": tools take that for a summary's.
+        // Not "quantile", which tools reserve for summaries.
         latencies.iter().map(|(labels, quantile, s)| (with(labels, "q", quantile), *s)),
     )
 }
 
-/// What tells a service apart, under a clean name; of a container also what a cluster calls it.
+/// The identifying labels of a service, with a clean name; of a container also its names in the cluster.
 fn labels<'a>(name: &'a str, service: &'a ServiceStatus) -> Labels<'a> {
     let of = service.container.iter();
     let of = of.flat_map(|of| [("namespace", &*of.namespace), ("pod", &*of.pod), ("container", &*of.container)]);
@@ -274,7 +285,7 @@ fn with<'a>(labels: &Labels<'a>, key: &'static str, value: &'a str) -> Labels<'a
     labels.iter().copied().chain([(key, value)]).collect()
 }
 
-/// Name, name by which it is learnt, rule, class and policy; of a service that is left alone the names.
+/// Name, name of its profile, rule, class and policy; of an ignored service only the names.
 fn info(service: &ServiceStatus) -> [String; 5] {
     let (name, workload) = (clean(&service.name), clean(&service.learnt()));
     if service.paused {
@@ -283,7 +294,22 @@ fn info(service: &ServiceStatus) -> [String; 5] {
     [name, workload, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
 }
 
-/// A metric whose value may go down; nothing at all of one without series.
+/// Causes of a service's waits, by kind: each name of an unmanaged program would add a series for ever.
+fn behind<'a>(name: &'a str, service: &'a ServiceStatus) -> Vec<(Labels<'a>, String, f64)> {
+    let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+    for part in &service.behind {
+        let what = match part.kind {
+            BehindKind::Application => clean(&part.what),
+            BehindKind::Program => "other programs".to_owned(),
+            BehindKind::Kernel => "the kernel".to_owned(),
+            _ => part.what.clone(),
+        };
+        *parts.entry(what).or_default() += part.threads;
+    }
+    parts.into_iter().map(|(what, threads)| (labels(name, service), what, threads)).collect()
+}
+
+/// A metric whose value may decrease; omitted without series.
 fn gauges<'a>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -300,7 +326,7 @@ fn gauges<'a>(
     series.try_for_each(|(labels, value)| ConstGauge::new(value).encode(family.encode_family(&labels)?))
 }
 
-/// A label as it may be shown: without what a terminal would obey, and no longer than a name may be.
+/// A label for display: without control characters, and of bounded length.
 fn clean(label: &str) -> String {
     text::within(label, text::NAME).into_owned()
 }

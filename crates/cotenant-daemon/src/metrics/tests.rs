@@ -1,6 +1,7 @@
 use super::*;
 use cotenant_model::interference::Row;
 use cotenant_model::usage::{Program, Usage};
+use cotenant_model::{Behind, BehindKind};
 use cotenant_status::class::Class;
 use cotenant_status::identity::Identity;
 use cotenant_status::status::{Decisions, Measured, Quantile, WithinGoal};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing is known but what always is.
+/// Only the values that always exist.
 fn bare() -> Status {
     Status::of_nobody(Instant::now())
 }
@@ -26,7 +27,7 @@ fn service(name: &str, class: Class) -> ServiceStatus {
     }
 }
 
-/// All is known.
+/// Every value exists.
 fn full() -> Status {
     let row = |loss: f64| Row {
         victim: "db".to_owned(),
@@ -36,7 +37,13 @@ fn full() -> Status {
         high: loss,
         events: 9,
     };
+    let part = |what: &str, kind, threads| Behind { what: what.to_owned(), kind, threads, ..Behind::default() };
     let database = ServiceStatus {
+        behind: vec![
+            part("batch", BehindKind::Application, 0.125),
+            part("rustc", BehindKind::Program, 0.0625),
+            part("cc1", BehindKind::Program, 0.0625),
+        ],
         threads: 12,
         cpus: Some(1.5),
         waiting: Some(0.25),
@@ -85,12 +92,14 @@ fn text(status: Status, format: Format) -> String {
     render(&Arc::new(status), format)
 }
 
-/// The names of the metrics that have series.
+/// The names of the metrics with series.
 fn names(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(['{', ' ']).next().unwrap()).collect()
 }
 
+/// Promise daemon/metrics: Unknown values are absent from the metrics, never 0; Prometheus accepts metrics, alerts
+/// and the queries of the dashboard.
 #[test]
 fn what_is_known_is_told_and_what_is_not_is_absent() {
     let told = text(full(), Format::Prometheus);
@@ -98,6 +107,8 @@ fn what_is_known_is_told_and_what_is_not_is_absent() {
         "cotenant_decisions_total{action=\"placement\",reason=\"stage 1\"} 7",
         "cotenant_service_info{service=\"db\",workload=\"db\",rule=\"a rule\",class=\"high\",policy=\"auto\"} 1.0",
         "cotenant_service_speed{service=\"db\",source=\"progress\"} 200.0",
+        "cotenant_service_waiting_behind_threads{service=\"db\",behind=\"batch\"} 0.125",
+        "cotenant_service_waiting_behind_threads{service=\"db\",behind=\"other programs\"} 0.125",
         "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"now\"} 0.25",
         "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"alone\"} 0.2",
         "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"alone_low\"} 0.19",
@@ -200,7 +211,7 @@ fn hostile_names_stay_labels() {
     }
 }
 
-/// Has the text looked at by `promtool`, where that is installed.
+/// Has `promtool` check the text, if it is installed.
 fn check(text: &str) {
     // It reads Prometheus' own format.
     let text = text.replace("# EOF\n", "");

@@ -1,4 +1,4 @@
-//! Who is managed under which rule, on made-up machines.
+//! Services and their rules, on made-up machines.
 
 use super::*;
 use crate::config::Config;
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
-/// A machine of which each process is (id, parent, control group, program).
+/// A machine from processes: id, parent, control group, program.
 struct Machine(PathBuf);
 
 impl Machine {
@@ -29,14 +29,14 @@ impl Machine {
         Self(root)
     }
 
-    /// What the kernel calls a process.
+    /// The kernel's name of a process.
     fn call(&self, pid: u32, comm: &str) {
         let path = self.0.join(format!("proc/{pid}/stat"));
         let stat = fs::read_to_string(&path).unwrap();
         fs::write(path, stat.replacen("(x)", &format!("({comm})"), 1)).unwrap();
     }
 
-    /// The services by name: which rule, and what they are.
+    /// The services by name: the rule, and the processes.
     fn find(&self, rules: &str, own: u32) -> Vec<(String, usize, String)> {
         let found = self.services(rules, Vec::new(), own);
         let what = |target: &Target| match target {
@@ -69,6 +69,7 @@ fn found(services: &[(&str, usize, &str)]) -> Vec<(String, usize, String)> {
     services.iter().map(|(name, rule, what)| ((*name).to_owned(), *rule, (*what).to_owned())).collect()
 }
 
+/// Holds daemon/rules.
 #[test]
 fn the_first_rule_that_matches_says_what_belongs_together() {
     let machine = Machine::new(
@@ -90,13 +91,13 @@ fn the_first_rule_that_matches_says_what_belongs_together() {
         ("pg@16.service", 0, "sys/fs/cgroup/system.slice/system-pg.slice/pg@16.service"),
     ];
     assert_eq!(machine.find(&units, 0), found(&both));
-    // A slice is a unit, too, and the innermost one that is meant counts.
+    // A slice is a unit, too, and the innermost matching one counts.
     let slice = rule("pg", "unit = \"system-pg.slice\"", "low");
     assert_eq!(machine.find(&slice, 0), found(&[("system-pg.slice", 0, "sys/fs/cgroup/system.slice/system-pg.slice")]));
     let batch = rule("batch", "cgroup = \"/batch.slice/**\"", "low");
     assert_eq!(machine.find(&batch, 0), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
     assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), 0), [], "* stays in its folder");
-    // Programs: descendants come with those that they descend from; several that execute it are one.
+    // Programs: descendants belong to their ancestor; several processes with the same program are one service.
     let jobs = rule("jobs", "command = \"job\"", "normal");
     assert_eq!(machine.find(&jobs, 0), found(&[("job", 0, "[30, 31]")]));
     let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
@@ -173,7 +174,7 @@ fn containers_are_found_by_what_the_bridge_tells() {
     assert_eq!(found(&rule("none", "label = { tier = \"*\" }", "low")), []);
     let allowed = rest.clone() + "annotations = [\"class\"]\n";
     assert_eq!(found(&allowed)[0], one("batch/job-7/main", 0, Class::Low, 1));
-    // Whoever is found by its control group is called as it is known, too.
+    // Services found by their control group have their known name, too.
     assert_eq!(found(&rule("g", "cgroup = \"/pods/db-0/postgres\"", "high")), [(postgres.0, 0, Class::High, 1)]);
     let nobody = machine.services(&(database + &rest), Vec::new(), 0);
     assert!(nobody.is_empty(), "nobody has told of them yet: {nobody:?}");
@@ -204,7 +205,7 @@ fn who_is_not_to_wait_is_not_below_whoever_is() {
     assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
     let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
     assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
-    // Nor is whom no rule names.
+    // Nor is a service without a rule.
     for narrow in ["unit = \"b.service\", command = \"/b\"", "cgroup = \"/jobs.slice/b.service\""] {
         assert_eq!(mixed(&rule("b", narrow, "low")), one("b.service", true), "{narrow}");
     }
@@ -234,16 +235,16 @@ fn whom_another_rule_names_comes_with_nobody() {
     assert_eq!(found(&(other + &batch), 0), [apart.clone(), one("important", "Trees([12])", false)]);
     let ignored = rule("i", "command = \"important\"", "ignore") + &batch;
     assert_eq!(found(&ignored, 0)[0], apart);
-    // The guardian executes what the daemon does.
+    // The guardian has the same program as the daemon.
     let all = rule("all", "user = \"root\"", "low");
     if sys::euid() == 0 {
         let ours: Vec<_> = machine.services(&all, Vec::new(), 12).into_values().flat_map(|s| s.members).collect();
         assert!(!ours.contains(&12) && !ours.contains(&13) && ours.contains(&11), "{ours:?}");
     }
-    // Of the same rule each is followed by its own program, and whoever starts it.
+    // Under the same rule each has its own program, including processes started by the other.
     let both = rule("both", "command = \"{batch,important}\"", "low");
     assert!(found(&both, 0).iter().all(|(.., mixed)| !mixed));
-    // Who opts out does so from the second look on: until then it may not execute yet what it is to be.
+    // Opting out counts from the second look on: before, the process may still be about to execute its program.
     fs::write(machine.0.join("proc/11/environ"), "COTENANT=off\0").unwrap();
     fs::write(machine.0.join("c.toml"), &batch).unwrap();
     let config = Config::read(Some(&machine.0.join("c.toml"))).unwrap();
@@ -270,7 +271,7 @@ fn who_moves_to_another_control_group_belongs_to_it_no_more() {
         found["a.slice"].has_lost(&[10, 11, 12], &whose, &census)
     };
     assert_eq!(["/a.slice/b", "/a.slice2", "/a.slice"].map(&mut has_lost), [false, true, false]);
-    // A later look reads it rarely: who comes back is not taken for lost.
+    // Later looks read it rarely, so that a returning process does not count as lost.
     for _ in 0..4 {
         assert!(has_lost("/elsewhere"));
     }
@@ -280,7 +281,7 @@ fn who_moves_to_another_control_group_belongs_to_it_no_more() {
 #[test]
 fn nobody_takes_the_places_of_others() {
     let user = sys::euid() + 1;
-    // They act as somebody else, too.
+    // They also act as other users.
     let table = format!("{user}:200000:65536\n");
     let parties = Parties(Subuids::parse(&table, "").into());
     let mut found = BTreeMap::new();
@@ -289,7 +290,7 @@ fn nobody_takes_the_places_of_others() {
         let names = (0..number).map(|i| format!("{letter}{i:04}"));
         found.extend(names.map(|name| (name.clone(), Service::called(&name, &name, uid))));
     }
-    // One of theirs that was managed before stays, and of the others the first by name.
+    // A managed one of theirs stays; of the others, the first by name.
     let last = format!("a{:04}", OF_ONE + 8);
     let remarks = fit(&mut found, |name| name == last || name == "b0000", &parties);
     assert_eq!(remarks.len(), 2, "{remarks:?}");
@@ -302,6 +303,7 @@ fn nobody_takes_the_places_of_others() {
 
 /// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for
 /// all.
+/// Holds daemon/rules.
 #[test]
 fn of_a_program_nobody_opts_out_for_another_user() {
     if sys::euid() != 0 {
@@ -325,6 +327,7 @@ fn of_a_program_nobody_opts_out_for_another_user() {
     assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "one of its members does for the whole group");
 }
 
+/// Holds daemon/rules.
 #[test]
 fn nobody_becomes_important_by_the_name_of_a_program() {
     if sys::euid() != 0 {
@@ -351,12 +354,12 @@ fn nobody_becomes_important_by_the_name_of_a_program() {
     let by_name = rule("pg", "command = \"postgres\"", "high");
     assert_eq!(pids(&by_name), [pid("[10]", 0)]);
     assert_eq!(pids(&rule("pg", "command = \"/**/postgres\"", "high")), [pid("[10]", 0)], "nor by a path");
-    // Nor do they get out of what is meant for them.
+    // Nor do they evade a rule meant for them.
     let both = by_name.clone() + &rule("rest", "command = \"*\"", "low");
     assert_eq!(pids(&both), [pid("[10]", 0), pid("[11]", 1), pid("[12]", 1)]);
     assert_eq!(pids(&rule("pg", "command = \"postgres\", user = \"7\"", "high")), [pid("[11]", 0)], "they are meant");
     assert_eq!(pids(&rule("pg", "command = \"postgres\"", "normal")).len(), 3);
-    // The file may have another name where they mount what they like.
+    // Users can mount the file under another name.
     for (folder, namespace) in [("proc/self", "1"), ("proc/10", "2")] {
         fs::create_dir_all(machine.0.join(folder).join("ns")).unwrap();
         symlink(namespace, machine.0.join(folder).join("ns/user")).unwrap();
@@ -407,6 +410,7 @@ fn a_program_is_meant_by_the_name_that_people_know() {
 }
 
 /// Users name units of their own service managers as they like, and so do containers that run one.
+/// Holds daemon/rules.
 #[test]
 fn nobody_becomes_important_by_the_name_of_a_unit() {
     let own = "/user.slice/user-7.slice/user@7.service/app.slice/pg@16.service";
@@ -421,7 +425,7 @@ fn nobody_becomes_important_by_the_name_of_a_unit() {
     );
     let folder = "sys/fs/cgroup/system.slice/pg@16.service";
     let high = rule("pg", "unit = \"pg@*\"", "high");
-    // Nor are they what a later rule says: it was not meant for them.
+    // Nor do they match a later rule, which was not meant for them.
     let both = high.clone() + &rule("rest", "unit = \"*.service\"", "low");
     if sys::euid() == 0 {
         for rules in [&high, &both] {
@@ -442,11 +446,11 @@ fn services_of_the_same_name_are_called_by_their_paths() {
     let names: Vec<String> =
         machine.find(&rule("all", "unit = \"*.service\"", "normal"), 0).into_iter().map(|s| s.0).collect();
     assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
-    // Whoever is left alone takes no name from those who are managed.
+    // An ignored service takes no name from managed ones.
     let rules = rule("a", "cgroup = \"/a.slice/**\"", "ignore") + &rule("all", "unit = \"*.service\"", "normal");
     let names: Vec<String> = machine.find(&rules, 0).into_iter().map(|s| s.0).collect();
     assert_eq!(names, ["/a.slice/x.service", "x.service", "y.service"]);
-    // A user who calls a unit as the machine's own is called renames their own alone.
+    // A user's unit with the name of a machine's unit changes only its own name.
     let own = "/user.slice/user-7.slice/user@7.service/app.slice/x.service";
     let machine = Machine::new("names-of-users", &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, own, "/b")]);
     let all = rule("all", "unit = \"*.service\"", "normal");

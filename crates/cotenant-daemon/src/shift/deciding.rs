@@ -11,7 +11,7 @@ use cotenant_setup::protect::keep;
 use cotenant_setup::settings::Decider;
 use cotenant_status::class::Class;
 
-/// Services of a class whose nice values are compared.
+/// Limit of services per class whose nice values are compared.
 const COMPARED: usize = 16;
 
 impl Shift<'_> {
@@ -32,8 +32,8 @@ impl Shift<'_> {
         Ok(())
     }
 
-    /// Begins to find services of class low whose nice values mean nothing to those of class high, no more than
-    /// [`COMPARED`] of a class.
+    /// Starts the search for services of class low whose nice values have no effect on those of class high, at most
+    /// [`COMPARED`] per class.
     pub(super) fn find_in_vain(&mut self) {
         let mut processes = self.host.processes();
         let mut of = |class| {
@@ -49,7 +49,7 @@ impl Shift<'_> {
     fn recast(&mut self, cast: Cast) -> Result<()> {
         let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
         let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
-        // Speeds alone are by the place of who is kept; who gives way may come and go.
+        // Speeds alone are indexed by protected service; services that give way may change.
         let goes_on = cast.high == self.cast.high;
         let place = |name: &str| before.iter().position(|old| *old == name).filter(|_| goes_on || name != Qos::SECTION);
         let mut kept: Vec<Option<usize>> =
@@ -72,7 +72,7 @@ impl Shift<'_> {
     pub(super) fn decide_by(&mut self, mut deciders: Vec<Decider>) {
         let before = |new: &Decider| self.setup.deciders.iter().position(|old| old.is_like(new));
         let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
-        // Who begins anew is to meet nothing that was placed before.
+        // A restarted policy must not meet earlier placements.
         for (decider, _) in deciders.iter().zip(&before).filter(|(_, before)| before.is_none()) {
             let policy = decider.policy.name();
             let placed = |managed: &&Managed| policy != "none" && managed.service.terms.policy == policy;

@@ -1,4 +1,4 @@
-//! One host's life: finds out which services run, drives the loop over them, and says how they stand.
+//! One host's life: finds running services, drives the loop over them, and reports their status.
 
 mod deciding;
 mod obeying;
@@ -18,7 +18,7 @@ use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sense::nice::Comparison;
 use cotenant_linux::sense::usage::Watch;
-use cotenant_linux::{sys, worker};
+use cotenant_linux::{bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::usage::{Usage, slowed_by_others};
@@ -31,23 +31,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time between two looks who is there.
+/// Time between two looks for services.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The share of a CPU above which samples are taken less often where no policy decides.
+/// The share of a CPU above which samples are taken less often without a policy.
 const OBSERVING: f64 = 0.006;
 
-/// A service that cannot be throttled, for the company that its control group has or since that failed, is not tried
-/// again for so long: processes come and go.
+/// A service that could not be throttled, because of its control group's other members or an error, is retried after
+/// this time, since processes change.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How often it says how it stands, and how often it writes down what it has learnt.
+/// Interval of status reports, and of writing learned state.
 const TELL: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_secs(60);
 
 #[derive(PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Begin again with a host for the new configuration.
+    /// Restart with a host for the new configuration.
     Anew,
     Stop,
 }
@@ -56,11 +56,11 @@ pub(crate) enum Next {
 struct Managed {
     service: Service,
     app: AppId,
-    /// Whether it can be throttled, or would be.
+    /// Whether it can be throttled, or could be.
     waits: bool,
     /// When it was last [`Service::mixed`].
     mixed: Option<Instant>,
-    /// When it could not be throttled, although it should be.
+    /// When throttling it failed.
     failed: Option<Instant>,
 }
 
@@ -71,19 +71,19 @@ struct Shift<'a> {
     census: Census,
     host: LinuxHost,
     drive: Drive,
-    /// What decides: `qos` first, where there is anybody to be kept and anybody to be throttled, then what places.
+    /// The deciders: `qos` first, if there are services to protect and to throttle, then the placing policies.
     setup: Setup,
     cast: Cast,
     managed: BTreeMap<String, Managed>,
     logbook: Logbook,
-    /// What uses this machine besides, and what means to give way and does not.
+    /// Other use of this machine, and background programs that do not give way.
     others: Watch,
     usage: Option<Usage>,
     comparison: Comparison,
     in_vain: BTreeSet<String>,
     looked: Option<Instant>,
     told: Option<Instant>,
-    /// Time between two samples where nobody decides, and the CPU time that was used when that was last thought over.
+    /// Time between two samples without a decider, and the CPU time used at its last adjustment.
     observe: Duration,
     used: Duration,
     kept: Instant,
@@ -138,11 +138,11 @@ pub(crate) fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) 
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(state); // nobody listens, or nobody is there
+    let _ = sd_notify::notify(state); // the service manager may be absent
 }
 
 impl Shift<'_> {
-    /// Goes on until a signal ends it, or a configuration that takes another host.
+    /// Runs until a signal ends it, or a configuration that needs another host.
     fn work(&mut self, named: Option<&Path>) -> Result<Next> {
         loop {
             self.look()?;
@@ -171,7 +171,7 @@ impl Shift<'_> {
         }
     }
 
-    /// What is done now.
+    /// The present mode.
     fn mode(&self) -> Mode {
         if self.desk.kept.pauses.all { Mode::Observe } else { self.config.mode }
     }
@@ -182,7 +182,7 @@ impl Shift<'_> {
         if self.mode() == Mode::Observe { interval.max(self.observe) } else { interval }
     }
 
-    /// Goes on until something is to be looked at, or a signal came.
+    /// Runs until a look is due, or a signal arrived.
     fn go(&mut self) -> Result<Ended> {
         let mode = self.mode();
         let policies: Vec<String> =
@@ -190,20 +190,20 @@ impl Shift<'_> {
         let mut rules = self.setup.rules();
         let seldom;
         if mode == Mode::Observe {
-            // Nobody decides, so one looks for all.
+            // Without a decider one rule observes all.
             let first = rules.swap_remove(0);
             seldom = PolicyConfig { interval: self.interval(), ..first.ctx.config.clone() };
             rules = vec![Rule { owns: Owns::default(), ctx: Ctx { config: &seldom, ..first.ctx }, ..first }];
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
         self.host.call_at(self.host.now() + next);
-        // In advise or a pause nothing is throttled, so that a speed taken for the speed alone is none.
+        // In advise or a pause nothing is throttled, so no measured speed is the speed alone.
         let judged = mode == Mode::Enforce;
         let logbook = &mut self.logbook;
         Ok(self.drive.go(&mut self.host, &rules, mode, |round| logbook.round(round, &policies, judged))?)
     }
 
-    /// Finds out who is there, where it is time to.
+    /// Looks for services, if it is time to.
     fn look(&mut self) -> Result<()> {
         if self.looked.is_some_and(|last| last.elapsed() < LOOK) {
             return Ok(());
@@ -283,7 +283,7 @@ impl Shift<'_> {
             protected: terms.class == Class::High,
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
-        // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
+        // The rule is the consent to throttling. A service that cannot be throttled is still observed.
         let among_others = service.mixed && service.group().is_some();
         let mut waits = terms.class == Class::Low && !among_others;
         let throttled = (waits && self.mode() == Mode::Enforce).then(|| service.enforcer());
@@ -319,7 +319,8 @@ impl Shift<'_> {
         }
     }
 
-    /// Everybody is given back, and taken on by the next look as the mode is now; no policy remembers anything.
+    /// Gives everything back; the next look takes the services on again in the present mode, with policies in their
+    /// initial state.
     fn begin_anew(&mut self) {
         for name in self.managed.keys().cloned().collect::<Vec<_>>() {
             self.leave(&name, "the mode is another");
@@ -328,7 +329,7 @@ impl Shift<'_> {
         self.looked = None;
     }
 
-    /// Gives a service back.
+    /// Releases a service.
     fn leave(&mut self, name: &str, why: &str) {
         if let Some(Managed { app, service, .. }) = self.managed.remove(name) {
             self.host.remove(app);
@@ -343,7 +344,7 @@ impl Shift<'_> {
         }
     }
 
-    /// Reads the configuration again; true where it takes another host.
+    /// Reads the configuration again; true if it needs another host.
     fn reload(&mut self, named: Option<&Path>) -> bool {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             notify(&[NotifyState::Reloading, now]);
@@ -364,9 +365,9 @@ impl Shift<'_> {
         tracing::info!(MESSAGE_ID = log::CONFIG, "read anew: {}", config.summary());
         let new = setup.host_options(false);
         let other_host = new.act != self.setup.host_options(false).act;
-        // Policies that come want to see more: that is no reason to give any service back.
+        // New policies need more sensors: that is no reason to release any service.
         self.host.look_at(&new);
-        // Whoever has the same rule as before stays; the others are given back, and found again by the next look.
+        // A service under an unchanged rule stays; the others are given back, and found again by the next look.
         let stays = |service: &Service| {
             let rule = &self.config.rules[service.rule];
             config.rules.iter().position(|new| new == rule)
@@ -386,7 +387,7 @@ impl Shift<'_> {
                 managed.service.rule = rule;
             }
         }
-        // A policy with the settings of before goes on with what it has learnt.
+        // A policy with unchanged settings keeps its learned state.
         self.decide_by(setup.deciders);
         self.desk.web.serve_at(config.listen, &self.desk.shared);
         self.desk.shared.set_bridge(config.bridge);
@@ -397,7 +398,7 @@ impl Shift<'_> {
         other_host
     }
 
-    /// Says how it stands.
+    /// Reports the status.
     fn tell(&mut self) {
         notify(&[NotifyState::Watchdog]);
         let since = self.told.map(|last| last.elapsed());
@@ -463,6 +464,7 @@ impl Shift<'_> {
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
+            host: bounded::host_name(),
             mode: self.config.mode,
             paused: self.desk.kept.pauses.all,
             uptime_s: self.desk.begun.elapsed().as_secs_f64(),
@@ -496,11 +498,11 @@ impl Shift<'_> {
         }
         self.desk.shared.set_status(status);
         if since.is_none() {
-            notify(&[NotifyState::Ready]); // what waited for that may ask now
+            notify(&[NotifyState::Ready]); // clients that waited for readiness may ask now
         }
     }
 
-    /// Takes in what uses this machine besides, every ten seconds or so.
+    /// Measures other use of this machine, about every ten seconds.
     fn watch_others(&mut self) {
         let managed = || self.host.processes().into_values().flatten().collect();
         if let Some(usage) = self.others.tend(managed) {
@@ -512,7 +514,7 @@ impl Shift<'_> {
         }
     }
 
-    /// Why no goal can be judged now: others leave too little of this machine.
+    /// Why no goal can be judged now: other programs leave too little of this machine.
     fn crowded(&self) -> Option<String> {
         let high = |managed: &&Managed| managed.service.terms.class == Class::High;
         let used = |managed: &Managed| self.logbook.watch.cpus_of(managed.app).unwrap_or_default();
@@ -521,13 +523,13 @@ impl Shift<'_> {
         Some(format!("this machine is busy ({})", usage.text()))
     }
 
-    /// Remarks about what is missing or was not done.
+    /// Remarks about missing or omitted things.
     fn notes(&self) -> Vec<String> {
         let in_vain = self.in_vain.iter().cloned();
         self.host.notes().into_iter().chain(in_vain).chain(self.slowed().into_values()).collect()
     }
 
-    /// What is said of services that others make slow, by the services.
+    /// The remarks about services slowed by other programs, by service.
     fn slowed(&self) -> BTreeMap<String, String> {
         let slowed = self.managed.values().filter(|managed| self.logbook.watch.is_slowed(managed.app));
         let said = |managed: &Managed| {
@@ -538,7 +540,7 @@ impl Shift<'_> {
         slowed.map(said).collect()
     }
 
-    /// Logs what the host has to say.
+    /// Logs the host's notes.
     fn pass_notes(&mut self) {
         for line in worker::news() {
             self.logbook.remark_own(&line);
@@ -555,7 +557,7 @@ impl Shift<'_> {
         }
     }
 
-    /// Gives everything back.
+    /// Undoes everything.
     fn end(mut self) {
         self.pass_notes();
         self.logbook.keep();

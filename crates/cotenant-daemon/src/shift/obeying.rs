@@ -1,4 +1,4 @@
-//! What users ask of the loop over the control socket: pauses, and their ends.
+//! Users' requests to the loop over the control socket: pauses, and their ends.
 
 use super::Shift;
 use crate::control::Order;
@@ -9,14 +9,14 @@ use crate::protocol::Request;
 use cotenant_linux::sys;
 
 impl Shift<'_> {
-    /// Does what was asked over the socket, and answers.
+    /// Carries out a request from the socket, and answers.
     pub(super) fn obey(&mut self, Order { request, uid, answer, .. }: Order) {
         let before = self.mode();
         let done = self.change(&request, uid);
         if self.mode() != before {
             self.begin_anew();
         }
-        // Who asked may be gone.
+        // The client may have gone.
         match done {
             Ok(done) => self.desk.kept.keep(move |kept| _ = answer.send(Ok(over_restarts(&done, kept)))),
             Err(why) => _ = answer.send(Err(why)),
@@ -44,12 +44,12 @@ impl Shift<'_> {
             Request::Resume { service: None } => {
                 all()?;
                 self.desk.kept.pauses = Pauses::default();
-                self.looked = None; // of those who rested nobody else tells
+                self.looked = None; // of resting services no other event reports
                 tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", sys::user_name(user));
                 Ok("resumed".to_owned())
             }
             Request::Pause { service: Some(name) } => {
-                // Whoever may pause everything takes over what a user has paused.
+                // A client that may pause everything takes over a user's pause.
                 let paused = self.desk.kept.pauses.named(name).map(|(key, paused)| (key.clone(), paused.uid));
                 let managed = self.managed.get(name).map(|m| (m.service.key.clone(), m.service.uid));
                 let is_paused = managed.is_none() && paused.is_some();
@@ -87,7 +87,7 @@ impl Shift<'_> {
     }
 }
 
-/// What is answered where a pause, or its end, is to outlive the daemon.
+/// The answer if a pause, or its end, should outlast the daemon.
 fn over_restarts(done: &str, kept: std::io::Result<()>) -> String {
     match kept {
         Ok(()) => done.to_owned(),

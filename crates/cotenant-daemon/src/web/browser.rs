@@ -1,4 +1,4 @@
-//! The page in a real browser: what it draws, for whom, and that names on it stay names.
+//! The page in a real browser: its content by user, and the escaping of names.
 
 use super::*;
 use cotenant_model::action::{Evidence, Unit};
@@ -6,7 +6,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
-use cotenant_model::{CpuId, CpuSet, Mode, Signal};
+use cotenant_model::{Behind, CpuId, CpuSet, Mode, Signal};
 use cotenant_status::class::Class;
 use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why, WithinGoal,
@@ -14,7 +14,7 @@ use cotenant_status::status::{
 use cotenant_status::verdict::Judgement;
 use cotenant_testing::browser::Browser;
 
-/// What a program might call itself.
+/// A hostile name of a program.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";
 
 fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
@@ -61,7 +61,7 @@ fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str
     Decision { at_s, service: service.to_owned(), uid: Some(0), what, outcome, why: Some(why) }
 }
 
-/// How a daemon stands after so many seconds. One of its services calls itself whatever it likes.
+/// The status of a daemon after so many seconds. One of its services has any name.
 fn status(second: u32, stranger: &str) -> Status {
     let t = f64::from(second);
     let pressed = !(second / 40).is_multiple_of(2);
@@ -73,6 +73,7 @@ fn status(second: u32, stranger: &str) -> Status {
         cpus: 0.42,
         allowed: CpuSet::parse_list("0-7").unwrap(),
     };
+    let behind = |what: &str, threads| Behind { what: what.to_owned(), threads, ..Behind::default() };
     let judged = |service: ServiceStatus| {
         let interval = service.kept.map(|kept| [kept - 0.02, kept + 0.02]);
         let goal = service.goal.unwrap();
@@ -96,6 +97,7 @@ fn status(second: u32, stranger: &str) -> Status {
         }),
         within_goal: Some(WithinGoal { share: 0.973, requests: true, seconds: t }),
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }) },
+        behind: vec![behind("backup.service", 0.41), behind(stranger, 0.16)],
         busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
     });
@@ -112,7 +114,7 @@ fn status(second: u32, stranger: &str) -> Status {
     let mut services = vec![database, cache, batch, strange];
     services.extend((0..9).map(|i| service(&format!("worker-{i}.service"), Class::Normal, &[(i % 8, 0.04)])));
     services.push(ServiceStatus { name: "mail.service".to_owned(), paused: true, ..ServiceStatus::default() });
-    // CPU 5 is full of what belongs to no service.
+    // CPU 5 is fully used outside of services.
     let busy = |cpu: u32| {
         let there = services.iter().flat_map(|service| &service.places).filter(|place| place.cpu == CpuId(cpu));
         (there.map(|place| place.cpus).sum::<f64>() + if cpu == 5 { 0.85 } else { 0.03 }).min(1.0)
@@ -135,6 +137,7 @@ fn status(second: u32, stranger: &str) -> Status {
     };
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: stranger.to_owned(),
         mode: Mode::Enforce,
         uptime_s: t,
         cpu_s: 0.003 * t,
@@ -182,6 +185,7 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
 const SIZES: [(u32, u32); 2] = [(1440, 900), (390, 844)];
 
 /// On a desk and on a phone, by day and by night.
+/// Holds daemon/page.
 #[test]
 fn a_browser_draws_it_all_without_a_complaint() {
     let Some(mut browser) = Browser::start("page") else { return };
@@ -196,9 +200,11 @@ fn a_browser_draws_it_all_without_a_complaint() {
         let wanted = [&goals[..], &["place-0", "place-1", "place-2", "place-3", "bandwidth"]].concat();
         assert_eq!(ids, wanted);
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
-        assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");
+        assert_eq!(browser.value("document.title"), format!("Cotenant on {EVIL}"), "names stay names");
         let text = browser.value("document.body.textContent").to_string();
         for part in [
+            "postgresql@15-main.service misses its goal; 1 goal kept; backup.service is throttled 35 % of the time",
+            "0.41 behind backup.service, 0.16 behind <img",
             "missed: 84 % (82 to 86; goal 90 %)",
             "throttled 35.0 %",
             "postgresql@15-main.service +2",
@@ -210,7 +216,7 @@ fn a_browser_draws_it_all_without_a_complaint() {
         }
         assert_eq!(browser.value("document.querySelectorAll('main img, main script').length"), 0);
         assert_eq!(browser.pale(), [] as [serde_json::Value; 0], "{size:?}, dark: {dark}");
-        // Nothing is wider than the screen: what has to be is in a box of its own.
+        // Nothing is wider than the screen: wide content has its own scrolling box.
         assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
         browser.shoot(&format!("page-{}-{}", size.0, if dark { "dark" } else { "light" }));
     }
@@ -236,7 +242,7 @@ fn its_picture_has_every_part() {
     }
 }
 
-/// What the page says of a service whose details are open.
+/// The details of a service on the page.
 const DETAILS: [&str; 6] = [
     "Verdictmissed: 84 % (82 to 86; goal 90 %)",
     "4711",
@@ -247,6 +253,7 @@ const DETAILS: [&str; 6] = [
 ];
 
 /// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
+/// Holds daemon/page.
 #[test]
 fn a_keyboard_is_enough() {
     let Some(mut browser) = Browser::start("keys") else { return };
@@ -279,7 +286,7 @@ fn a_keyboard_is_enough() {
                 for part in DETAILS {
                     assert!(details.contains(part), "{part}: {details}");
                 }
-                // A second goes by.
+                // A second passes.
                 second += 1;
                 shared.set_status(status(second, EVIL));
                 let before = browser.value("document.querySelector('#source').textContent");
@@ -334,10 +341,10 @@ fn a_keyboard_is_enough() {
         ("BUTTON", ""),
         ("INPUT", "services"),
         ("BUTTON", "services"),
+        ("DIV", "hurts"),
         ("DIV", "goals"),
         ("SUMMARY", "goals"),
         ("DIV", "places"),
-        ("DIV", "hurts"),
         ("DIV", "memory"),
         ("DIV", "trials"),
         ("SUMMARY", "decisions"),
@@ -350,6 +357,7 @@ fn a_keyboard_is_enough() {
 }
 
 /// As much as a page is meant for, of which six hours are looked at.
+/// Holds daemon/page.
 #[test]
 fn two_hundred_services_and_six_hours_are_drawn() {
     let Some(mut browser) = Browser::start("many") else { return };
@@ -384,7 +392,7 @@ fn two_hundred_services_and_six_hours_are_drawn() {
     assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
-/// Finds a service by typing into the field that has the focus.
+/// Finds a service by typing into the focused field.
 fn find_one(browser: &mut Browser) {
     let shown = "[...document.querySelectorAll('#services tbody tr')].filter(row => row.checkVisibility()).length";
     let all = browser.value(shown);
@@ -395,6 +403,7 @@ fn find_one(browser: &mut Browser) {
 }
 
 /// A reader of the screen hears tables with heads and captions, and a name for everything that can be chosen.
+/// Holds daemon/page.
 #[test]
 fn what_is_seen_can_be_heard() {
     let Some(mut browser) = Browser::start("heard") else { return };
@@ -416,7 +425,7 @@ fn what_is_seen_can_be_heard() {
     assert!(levels[0] == 1 && levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "no level is left out: {levels:?}");
     let twice = "(all => all.filter((id, i) => all.indexOf(id) !== i))([...document.querySelectorAll('[id]')].map(it => it.id))";
     assert_eq!(browser.value(twice), serde_json::json!([]));
-    // An hour of plots has its own rows; who pauses keeps what is there.
+    // An hour of plots has its own rows; a pause keeps the present ones.
     browser.value("document.querySelectorAll('#spans input')[1].click()");
     browser.until("performance.getEntriesByType('resource').some(it => it.name.endsWith('/plots/3600.json'))");
     browser.value("document.querySelector('#pause').click()");

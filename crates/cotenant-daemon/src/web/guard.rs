@@ -1,7 +1,7 @@
-//! What a browser must not be talked into: being led here under another name, or showing this inside another page.
+//! Protection of browsers: against other names of this server, and against framing by other pages.
 //!
-//! A page of anybody's may have its own name point to this machine, and then ask as if it came from here (DNS
-//! rebinding). No address and no name without a dot can be made to do so.
+//! Any page can make its own name point to this machine, and then send requests as if from here (DNS rebinding).
+//! Addresses and names without a dot cannot be abused so.
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 
-/// Sent with every answer: nothing but our own files is loaded, run or asked, and nobody else shows them.
+/// Headers of every answer: only our own files are loaded, run or requested, and no other site may frame them.
 const HEADERS: [(&str, &str); 5] = [
     (
         "content-security-policy",
@@ -25,14 +25,14 @@ const HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-store"),
 ];
 
-/// What is served at this address, for those who may have it.
+/// The routes at this address, for permitted clients.
 pub(super) fn guarded(router: Router, at: SocketAddr) -> Router {
     router.layer(from_fn(move |request: Request, next: Next| guard(at, request, next)))
 }
 
 async fn guard(at: SocketAddr, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or("?"));
-    // Who scrapes metrics over the network does so by any name of this machine.
+    // Scrapers over the network may use any name of this machine.
     let by_any_name = !at.ip().is_loopback() && ["/metrics", "/healthz"].contains(&request.uri().path());
     let may = by_any_name || host.is_none_or(cannot_be_led_here);
     let mut answer = if may {

@@ -1,8 +1,8 @@
 //! The daemon's HTTP server: metrics, whether it is healthy, and the page. A thread of its own, which the loop never
 //! waits for.
 //!
-//! Whoever reaches the address may read, and nobody may change anything. What clients can cost is bounded: connections
-//! at once, the size of a request, the time of both, and each answer is made at most once a second.
+//! Every client that reaches the address may read, and none may change anything. The cost of clients is bounded:
+//! simultaneous connections, the size of a request, the time of both, and each answer is made at most once a second.
 
 pub(crate) mod guard;
 
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
-/// Connections at once: one more ends the oldest, so that those who only wait keep nobody out.
+/// Limit of connections: a further one ends the oldest, so that idle ones exclude no client.
 const AT_ONCE: usize = 32;
 
 /// Time for a request to come; and for all of a connection, which is one request and one answer.
@@ -43,7 +43,7 @@ const CONNECTION: Duration = Duration::from_secs(10);
 /// Bytes of a request.
 const HEAD: usize = 8 << 10;
 
-/// A page is as old as this at most.
+/// Greatest age of a page.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Time between two tries to listen at an address that is in use.
@@ -52,13 +52,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The server, as the loop sees it.
 #[derive(Default)]
 pub(super) struct Web {
-    /// Tells its thread where to listen; `None` before it was needed.
+    /// Sends the address to its thread; `None` before its first use.
     wanted: Option<watch::Sender<Option<SocketAddr>>>,
     state: Arc<Mutex<Option<Listen>>>,
 }
 
 impl Web {
-    /// Serves at this address from now on, and nowhere else. Whether that is possible is told by [`Web::state`].
+    /// Serves at this address from now on, and nowhere else. [`Web::state`] reports success.
     pub fn serve_at(&mut self, listen: Option<SocketAddr>, shared: &Arc<Shared>) {
         if let Some(wanted) = &self.wanted {
             wanted.send_if_modified(|now| std::mem::replace(now, listen) != listen);
@@ -79,7 +79,7 @@ impl Web {
         Ok(wanted)
     }
 
-    /// Where it serves, or why it does not; `None` where nobody wants it to.
+    /// Where it serves, or why not; `None` if not configured.
     pub fn state(&self) -> Option<Listen> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -94,7 +94,7 @@ fn failed(at: SocketAddr, why: &io::Error) -> Listen {
     Listen { address: at.to_string(), error: Some(why.to_string()) }
 }
 
-/// Listens wherever it is told to.
+/// Listens at the wanted address.
 async fn serve(mut wanted: watch::Receiver<Option<SocketAddr>>, router: &Router, state: &Mutex<Option<Listen>>) {
     loop {
         let at = *wanted.borrow_and_update();
@@ -111,7 +111,7 @@ async fn serve(mut wanted: watch::Receiver<Option<SocketAddr>>, router: &Router,
                     let changed = loop {
                         match timeout(AGAIN, wanted.changed()).await {
                             Ok(changed) => break changed,
-                            Err(_) if accepting.is_finished() => break Ok(()), // it has failed: it begins anew
+                            Err(_) if accepting.is_finished() => break Ok(()), // it has failed: start over
                             Err(_) => {}
                         }
                     };
@@ -155,13 +155,13 @@ async fn accept(listener: TcpListener, router: Router) {
         }
         let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         open.push_back(tokio::spawn(async move {
-            let _ = timeout(CONNECTION, connection).await; // who asked is gone, or too slow
+            let _ = timeout(CONNECTION, connection).await; // the client has gone, or is too slow
         }));
-        yield_now().await; // whoever has asked by now is answered before the next one comes
+        yield_now().await; // waiting clients are answered before the next connection
     }
 }
 
-/// What there is to be read.
+/// The pages and their handlers.
 fn router(shared: Arc<Shared>) -> Router {
     let pages = Arc::new(Pages { shared, last: Mutex::default() });
     let mut router = Router::new()
@@ -176,7 +176,7 @@ fn router(shared: Arc<Shared>) -> Router {
     router.with_state(pages)
 }
 
-/// What can be made anew for each snapshot.
+/// Outputs made from each snapshot.
 #[derive(Clone, Copy)]
 enum Kind {
     Metrics(Format),
@@ -249,7 +249,7 @@ async fn now(State(pages): State<Arc<Pages>>) -> Response {
     json(pages.answer(Kind::Now))
 }
 
-/// Of so many seconds.
+/// The plots of a span of so many seconds.
 async fn plots(Path(span): Path<String>, State(pages): State<Arc<Pages>>) -> Response {
     let known = SPANS.iter().position(|(length, _)| format!("{length}.json") == span);
     match known {

@@ -10,7 +10,7 @@ use std::net::{TcpListener as Listener, TcpStream};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// A condition that a thread of ours brings about.
+/// A condition brought about by one of our threads.
 fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
@@ -29,10 +29,10 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
     (web, address)
 }
 
-/// All that is answered to this.
+/// The complete answer to this.
 fn say(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let _ = stream.write_all(request); // it may be refused before it is whole
+    let _ = stream.write_all(request); // it may be refused before it is complete
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).unwrap()
@@ -144,6 +144,7 @@ fn hostile_clients_are_sent_away() {
 }
 
 /// By whatever name a browser was led here.
+/// Holds daemon/page.
 #[test]
 fn names_that_may_be_somebody_elses_are_refused() {
     let shared = Arc::new(Shared::default());
@@ -169,6 +170,8 @@ fn names_that_may_be_somebody_elses_are_refused() {
 }
 
 /// What the page says of a moment is what `top` says, as far as there is room.
+/// Promise daemon/page: The page shows what `top` shows, by keyboard, to screen readers and with readable contrast;
+/// no other site can read it, and names never become markup.
 #[test]
 fn the_page_says_what_top_says_and_not_too_much() {
     let shared = Arc::new(Shared::default());

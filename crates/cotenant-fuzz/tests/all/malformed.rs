@@ -1,5 +1,5 @@
 //! Malformed input: every parser survives mutated versions of good input. An error is a good answer, a panic is not.
-//! `cargo xtask fuzz` looks further, by what libFuzzer finds to be new.
+//! `cargo xtask fuzz` searches further, guided by libFuzzer's coverage.
 
 use cotenant_fuzz::{GROUPS, Target};
 use cotenant_model::testing::malformed;
@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread;
 
-/// How many times the mutations that each parser asks for: a minute of CPU time without optimisation, for all.
+/// Multiple of each parser's default number of mutations: a minute of CPU time without optimisation, for all.
 const TIMES: u64 = 10;
 
 fn targets() -> impl Iterator<Item = &'static Target> {
@@ -27,6 +27,7 @@ fn good_input_is_taken() {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn malformed_input_is_survived() {
     let survived = |target: &Target| {

@@ -1,9 +1,9 @@
-//! The kernels' footprints and accesses, counted by cachegrind: what each function of C really touched, in caches
-//! like this machine's.
+//! The kernels' footprints and accesses, counted by cachegrind: what each function of C touched, in caches like this
+//! machine's.
 //!
-//! Cachegrind simulates two levels, so there is one run per cache level below the first; geometries that it cannot
-//! simulate are replaced by the nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests
-//! say so and are skipped.
+//! Cachegrind simulates two levels, so that each cache level beyond the first has its own run; invalid geometries are
+//! replaced by the nearest valid ones and printed (`--nocapture`). Without valgrind the tests are skipped with a
+//! message.
 
 use cotenant_kernels::{Caches, Config, Kernel};
 use cotenant_model::topology::{CacheType, Kind, Resource};
@@ -13,10 +13,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 
-/// Larger last-level caches are simulated at this size: preparing twice their size under simulation takes minutes.
+/// Larger last-level caches are simulated at this size: simulated initialization of twice their size takes minutes.
 const LARGEST: u64 = 32 << 20;
 
-/// A cache as cachegrind takes it.
+/// A cache in cachegrind's format.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     size: u64,
@@ -25,7 +25,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// The nearest legal one: a power of two of sets.
+    /// The nearest valid one: a power of two of sets.
     fn nearest(cache: &Resource) -> Self {
         let (ways, line) =
             (u64::from(cache.ways.filter(|w| *w > 0).unwrap_or(8)), u64::from(cache.line_size.unwrap_or(64)));
@@ -47,7 +47,7 @@ impl std::fmt::Display for Geometry {
     }
 }
 
-/// This machine's data caches by level, if cachegrind is there to simulate them.
+/// This machine's data caches by level, if cachegrind is installed.
 fn caches(test: &str) -> Option<Vec<Geometry>> {
     if !Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: {test}: valgrind is not there; apt-get install valgrind");
@@ -74,12 +74,12 @@ struct Counts {
     instructions: f64,
     reads: f64,
     writes: f64,
-    /// Misses of the first level, and of the other one that was simulated.
+    /// Misses of the first level, and of the other simulated one.
     first: f64,
     last: f64,
 }
 
-/// A kernel's run: `None` is its default.
+/// A kernel's run; `None`: its default.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run<'a> {
     kernel: &'a str,
@@ -89,7 +89,7 @@ struct Run<'a> {
     stride: Option<u64>,
 }
 
-/// Names a [`Run`] to this program's own copy in the simulation, which begins sooner than `cotenant kernel` there.
+/// Passes a [`Run`] to this test's own copy in the simulation, which starts faster than `cotenant kernel`.
 const RUN: &str = "COTENANT_TEST_FOOTPRINT";
 
 #[test]
@@ -102,7 +102,7 @@ fn program() {
     kernel.run(&Config { limit, size, compute, stride, ..Config::new(1, caches) }, None, &mut || true).unwrap();
 }
 
-/// Runs a kernel in a simulation and counts what its function did.
+/// Runs a kernel under simulation and counts its function's events.
 fn count(function: &str, first: Geometry, last: Geometry, run: Run<'_>) -> Counts {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("cotenant-footprint-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -148,39 +148,38 @@ fn count(function: &str, first: Geometry, last: Geometry, run: Run<'_>) -> Count
     counts
 }
 
-/// A kernel and what it does per unit where its memory is twice the cache or more.
+/// A kernel and its events per unit with memory of twice the cache or more.
 struct Expected {
     kernel: &'static str,
     function: &'static str,
-    /// Least and most misses per unit, given the bytes of the memory and of the cache.
+    /// Minimum and maximum misses per unit, given the bytes of the memory and of the cache.
     misses: fn(f64, f64) -> (f64, f64),
 }
 
-/// So many, and a hundredth for the beginning.
+/// This many, plus a hundredth for the beginning.
 fn about(misses: f64) -> (f64, f64) {
     (misses * 0.99 - 0.01, misses * 1.01 + 0.01)
 }
 
-/// The same where so many passes went over twice the memory of the cache, which preparing it has filled with one
-/// half: that half is found the first time.
+/// The same for this many passes over twice the memory of the cache: initialization has left one half in the cache,
+/// which the first pass hits.
 fn beginning((least, most): (f64, f64), passes: f64) -> (f64, f64) {
     (least * (1.0 - 0.5 / passes), most)
 }
 
-/// A uniformly random word is in the cache with the probability cache / memory.
+/// A uniformly random word is in the cache with probability cache / memory.
 fn random(memory: f64, cache: f64) -> (f64, f64) {
     (0.95 - cache / memory, 1.05 - cache / memory)
 }
 
-/// A lookup in a balanced tree visits a node of each depth d, each of the 2^d with the same probability. An LRU cache
-/// of so many lines holds what the last T lookups touched, where T is such that this is as much as it can hold (Che's
-/// approximation).
+/// A lookup in a balanced tree visits one node of each depth d, each of the 2^d equally likely. An LRU cache of this
+/// many lines holds what the last T lookups touched, with T such that this just fits (Che's approximation).
 fn tree(memory: f64, cache: f64) -> (f64, f64) {
     let depth = (memory / 32.0).log2().round() as i32;
-    // The share of the lookups that come to a depth: all but those that ended above it.
+    // The fraction of lookups that reach a depth: all but those that ended above it.
     let comes = |d: i32| 1.0 - (2f64.powi(d) - 1.0) / 2f64.powi(depth);
     let absent = |d: i32, t: f64| (1.0 - 0.5f64.powi(d) * comes(d)).powf(t);
-    // A line holds two nodes that have nothing to do with each other, and is there if either was visited.
+    // A line holds two unrelated nodes, and is present if either was visited.
     let mate_absent = |t: f64| (0..depth).map(|d| 2f64.powi(d - depth) * absent(d, t)).sum::<f64>();
     let lines = |t: f64| memory / 64.0 * (1.0 - mate_absent(t).powi(2));
     let (mut low, mut high) = (0.0, memory);
@@ -189,7 +188,7 @@ fn tree(memory: f64, cache: f64) -> (f64, f64) {
         *(if lines(middle) > cache / 64.0 { &mut high } else { &mut low }) = middle;
     }
     let misses: f64 = (0..depth).map(|d| comes(d) * absent(d, low) * mate_absent(low)).sum();
-    // More than LRU: the second cache sees only what the first one misses, and ages the nodes that the first one holds.
+    // More than LRU: the second cache only sees misses of the first, and ages the nodes that the first one holds.
     (misses * 0.85, misses * 1.3)
 }
 
@@ -206,7 +205,7 @@ const IN_TURN: &[Expected] = &[
     Expected { kernel: "naive-4mb", function: "ck_naive", misses: random },
     Expected { kernel: "er-naive-4mb", function: "ck_er_naive", misses: random },
     Expected { kernel: "bst-4mb", function: "ck_bst", misses: tree },
-    // Rows of blocks begin and end inside lines, and what is left of the last block is found again.
+    // Rows of blocks begin and end inside lines, and the remainder of the last block hits.
     Expected {
         kernel: "blockie-small",
         function: "ck_blockie",
@@ -214,8 +213,7 @@ const IN_TURN: &[Expected] = &[
     },
 ];
 
-/// Units that go over so much memory at least three times, whatever the unit, and are enough for what happens once
-/// not to count.
+/// Units that cover this much memory at least three times, enough for one-time effects not to matter.
 fn units(expected: &Expected, bytes: u64) -> u64 {
     let units = match expected.kernel {
         "sledge-small" | "blockie-small" => 3 * bytes / 8,
@@ -225,13 +223,15 @@ fn units(expected: &Expected, bytes: u64) -> u64 {
     units.max(20_000)
 }
 
+/// Promise measure/kernels: Kernels touch the memory that their page says at the rate that is asked for, and end on a
+/// signal with their result.
 #[test]
 fn each_footprint_is_what_it_is_said_to_be() {
     let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
     let (first, second) = (caches[0], caches[1]);
     let check = |expected: &Expected| {
-        // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power
-        // of two still fits where half of the cache was asked for.
+        // Other node counts have leaves of two depths, which the model does not cover. The next power of two still
+        // fits, because only half of the cache is used.
         let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
         let run = |bytes| {
             let units = units(expected, bytes);
@@ -273,6 +273,7 @@ fn each_footprint_is_what_it_is_said_to_be() {
     });
 }
 
+/// Holds measure/kernels.
 #[test]
 fn memory_kernels_miss_the_last_level() {
     let Some(caches) = caches("memory_kernels_miss_the_last_level") else { return };
@@ -290,6 +291,7 @@ fn memory_kernels_miss_the_last_level() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn the_second_level_injector_misses_the_first_and_hits_the_second() {
     let Some(caches) = caches("the_second_level_injector_misses_the_first_and_hits_the_second") else { return };
@@ -299,6 +301,7 @@ fn the_second_level_injector_misses_the_first_and_hits_the_second() {
     assert!(counted.last <= 0.01, "{counted:?}");
 }
 
+/// Holds measure/kernels.
 #[test]
 fn stream_moves_what_it_is_said_to_move() {
     let Some(caches) = caches("stream_moves_what_it_is_said_to_move") else { return };
@@ -311,6 +314,7 @@ fn stream_moves_what_it_is_said_to_move() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn strides_touch_one_place_each() {
     let Some(caches) = caches("strides_touch_one_place_each") else { return };
@@ -320,11 +324,12 @@ fn strides_touch_one_place_each() {
         let counted = count("ck_rmw", caches[0], caches[1], run);
         let (least, most) = about(misses);
         assert!((least..=most).contains(&counted.first), "{stride}: {counted:?}");
-        // Cachegrind counts an instruction that reads, changes and writes as one read.
+        // Cachegrind counts a read-modify-write instruction as one read.
         assert!((counted.reads - 1.0).abs() < 0.05 && counted.writes < 1.05, "{stride}: {counted:?}");
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn computation_is_in_proportion_to_shared_accesses() {
     let Some(caches) = caches("computation_is_in_proportion_to_shared_accesses") else { return };
@@ -337,7 +342,7 @@ fn computation_is_in_proportion_to_shared_accesses() {
     assert!((2.0..=6.0).contains(&per_step), "a multiplication, an addition and the loop: {per_step}");
     let expected = none.instructions + 961.0 * per_step;
     assert!((more.instructions / expected - 1.0).abs() < 0.01, "{} for {expected}", more.instructions);
-    // What touches memory does not depend on how much is computed.
+    // The amount of computation does not change memory accesses.
     let touched = |counts: Counts| counts.reads + counts.writes;
     assert!((touched(more) - touched(none)).abs() < 0.2, "{more:?} {none:?}");
     let cpu = count("ck_cpu", caches[0], caches[1], Run { kernel: "cpu", units: 100_000, ..Run::default() });

@@ -1,13 +1,13 @@
-//! Every kernel, run for real: what it counts, how it ends, what it refuses.
+//! Every kernel in a real run: its counts, its ends, its errors.
 
 use cotenant_kernels::{Caches, Config, Error, Kernel, Slot};
 use cotenant_model::CpuId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Small caches, so that a default size is prepared quickly.
+/// Small caches, so that a default size is initialized quickly.
 const SMALL: Caches = Caches { l1d: 4 << 10, l2: 16 << 10, llc: 64 << 10, llc_total: 64 << 10, assumed: false };
 
-/// That many threads, 64 KiB each.
+/// This many threads, 64 KiB each.
 fn small(kernel: &Kernel, threads: usize) -> Config {
     Config { size: kernel.has_size().then_some(64 << 10), ..Config::new(threads, SMALL) }
 }
@@ -27,7 +27,7 @@ fn the_caller_sees_the_progress_and_ends_it() {
         let slots = [Slot::default(), Slot(AtomicU64::new(7))];
         let seen: Vec<&AtomicU64> = slots.iter().map(|slot| &slot.0).collect();
         let config = small(kernel, 2);
-        // Until both have done something: that a kernel makes progress, and says so while it runs, is what is awaited.
+        // Runs until both have made progress, which a kernel reports while it runs.
         let report = kernel
             .run(&config, Some(&|i| seen[i]), &mut || {
                 seen[0].load(Ordering::Relaxed) == 0 || seen[1].load(Ordering::Relaxed) == 7
@@ -58,7 +58,7 @@ fn transfers_are_at_most_the_accesses_and_none_for_one_thread() {
     assert_eq!(run(1).transfers(), Some(0));
     let two = run(2);
     assert!(two.transfers().unwrap() <= two.units());
-    // However they are scheduled, who starts second finds words that the first one wrote.
+    // In any schedule, the second thread to start finds words that the first one wrote.
     assert!(two.transfers().unwrap() > 0);
 }
 
@@ -102,6 +102,7 @@ fn names_are_unique_and_known() {
     assert!(Kernel::by_name("hubbench").is_none());
 }
 
+/// Holds measure/kernels.
 #[test]
 fn stream_is_right_wherever_it_ends() {
     for kernel in Kernel::all().iter().filter(|kernel| kernel.name.starts_with("stream")) {
@@ -115,6 +116,7 @@ fn stream_is_right_wherever_it_ends() {
 }
 
 /// By the kernel's own clock and count, so that it holds on any machine, however busy.
+/// Holds measure/kernels.
 #[test]
 fn a_rate_is_kept_in_proportion() {
     for rate in [1e3, 1e4, 1e5, 1e6, 1e12] {
@@ -126,13 +128,14 @@ fn a_rate_is_kept_in_proportion() {
             let (units, pace) = (thread.units as f64, thread.pace.unwrap());
             let paced = pace.span_s - pace.skipped_s;
             let batch = (rate / 1e5 + 1.0).min(1024.0);
-            // 1e-6: what the sum of many roundings to whole nanoseconds may come to.
+            // 1e-6 allows for many roundings to whole nanoseconds.
             assert!(units <= rate * (paced + 1e-6) + batch, "{rate}: {units} in {paced} s");
             assert!(units >= rate * (paced - 0.01 - 1e-6), "{rate}: {units} in {paced} s");
         }
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_default_size_follows_the_caches() {
     let size = |name, caches: &Caches, threads| Kernel::by_name(name).unwrap().default_size(caches, threads);
@@ -143,7 +146,7 @@ fn a_default_size_follows_the_caches() {
     assert_eq!(size("stream", &server, 1), 3 * (800 << 20));
     assert_eq!(size("inject-l2", &server, 1), 1 << 20);
     assert_eq!(size("sledge-medium", &server, 7), 100 << 20);
-    // Those of SmashBench are as large as the paper's were of its 8 MB: what is named after megabytes, too.
+    // SmashBench sizes scale with the paper's 8 MB cache, also for kernels named after megabytes.
     let sizes = |names: [&'static str; 3]| names.map(|name| size(name, &server, 7));
     for names in [
         ["bst-4mb", "bst-8mb", "bst-50mb"],
@@ -156,7 +159,7 @@ fn a_default_size_follows_the_caches() {
     assert_eq!((size("cpu", &server, 1), size("hubench", &server, 1)), (0, 0));
 }
 
-/// The CPUs that this process' threads of that name may run on; other tests may have some of the same name.
+/// The CPUs allowed for this process's threads of that name; other tests may have some of the same name.
 fn allowed(thread: &str) -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default(); // a thread may have ended

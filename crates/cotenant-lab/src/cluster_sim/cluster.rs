@@ -1,4 +1,4 @@
-//! The cluster itself: which pods are where, how slow they are, and when they end.
+//! The simulated cluster: the place of each pod, its slowdown, and its end.
 
 use cotenant_sim::app::{LINE, Phase, Program, known};
 use cotenant_sim::machine::SimMachine;
@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Pods at a time; bytes of a name; seconds of work; and mixes that are remembered.
+/// Limits: pods at a time; bytes of a name; seconds of work; cached mixes.
 const PODS: usize = 100_000;
 const NAME: usize = 253;
 const WORK_S: f64 = 1e9;
 const MIXES: usize = 100_000;
 
-/// What a program does in a mix.
+/// Figures of a program in a mix.
 #[derive(Clone, Copy, Debug)]
 struct Does {
     /// Time together over time alone.
     slowdown: f64,
-    /// Bytes per second that miss the last-level cache: what daemons count, of memory as of the cache.
+    /// Bytes per second missed in the last-level cache: daemons count these for memory and cache alike.
     missed: f64,
 }
 
@@ -27,7 +27,7 @@ struct Does {
 struct Pod {
     node: String,
     program: String,
-    /// What is left to do, in seconds alone, and how much that was at first.
+    /// Remaining and initial work, in seconds alone.
     left_s: f64,
     work_s: f64,
     begun_s: f64,
@@ -39,20 +39,20 @@ pub(super) struct Cluster {
     own: BTreeMap<String, Program>,
     at_s: f64,
     pods: BTreeMap<String, Pod>,
-    /// The pods of each node that has any.
+    /// The pods of each node that is not empty.
     nodes: BTreeMap<String, Vec<String>>,
-    /// What each program of a mix does; mixes are sorted lists of programs.
+    /// Figures of each program of a mix; mixes are sorted lists of programs.
     mixes: BTreeMap<Vec<String>, BTreeMap<String, Does>>,
     alone: BTreeMap<String, f64>,
 }
 
-/// When it is now.
+/// The simulated time.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Now {
     at_s: f64,
 }
 
-/// When it is now, and who ended just now.
+/// The simulated time, and the pods that just ended.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Advanced {
     pub at_s: f64,
@@ -65,15 +65,15 @@ pub(super) struct Ended {
     pub pod: String,
     pub node: String,
     pub ran_s: f64,
-    /// How long it ran over how long it would have run alone.
+    /// Its duration over its duration alone.
     pub slowdown: f64,
 }
 
 impl Cluster {
-    /// Of nodes of that kind, all empty; `own` are programs besides those that are known.
+    /// A cluster of nodes of that kind, all empty; `own` are programs besides the known ones.
     ///
     /// # Errors
-    /// Where it matters on such a machine where programs stand.
+    /// If the result would depend on where programs run on such a machine.
     pub fn new(machine: SimMachine, own: BTreeMap<String, Program>) -> Result<Self, MixError> {
         if let Some(program) = known("mcf06") {
             steady(&machine, &[&program.phases[0]])?;
@@ -97,7 +97,7 @@ impl Cluster {
         }
         let there = self.nodes.get(node).cloned().unwrap_or_default();
         let mix = mix_of(there.iter().map(|pod| &*self.pods[pod].program).chain([program]));
-        // Nothing has changed yet where the mix cannot be.
+        // A mix without a prediction changes nothing.
         let does = *self.does(&mix)?.get(program).ok_or("a program of a mix does something")?;
         let begun_s = self.at_s;
         let (node, program) = (node.to_owned(), program.to_owned());
@@ -122,7 +122,7 @@ impl Cluster {
         let by = next.unwrap_or(to_s - self.at_s);
         let mut ended = Vec::new();
         for (name, pod) in &mut self.pods {
-            // Who would end a nanosecond later ends now: else rounding keeps equal pods apart.
+            // A pod due within a nanosecond ends now: otherwise rounding separates equal pods.
             if next.is_some() && takes(pod) <= by + 1e-9 {
                 ended.push(name.clone());
             }
@@ -141,8 +141,8 @@ impl Cluster {
         Ok(Advanced { at_s: self.at_s, ended: ended.collect() })
     }
 
-    /// How a node stands, in the words of `cotenant daemon` (`node` of its control socket), with what no daemon knows
-    /// of each pod: its slowdown now, and what it has done, in seconds alone.
+    /// A node in the format of `cotenant daemon` (`node` of its control socket), plus what no daemon knows of each pod:
+    /// its current slowdown and finished work, in seconds alone.
     pub fn node(&self, node: &str) -> Value {
         let pods: Vec<(&String, &Pod)> =
             self.nodes.get(node).into_iter().flatten().map(|name| (name, &self.pods[name])).collect();
@@ -179,7 +179,7 @@ impl Cluster {
         Some(gone)
     }
 
-    /// Each pod of a node is as slow as it is beside those that are there now.
+    /// Each pod of a node is slowed by the pods that run there now.
     fn settle(&mut self, node: &str) -> Result<(), String> {
         let there = self.nodes.get(node).cloned().unwrap_or_default();
         if there.is_empty() {
@@ -195,7 +195,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What each program of a mix does.
+    /// The behaviour of each program of a mix.
     fn does(&mut self, mix: &[String]) -> Result<&BTreeMap<String, Does>, String> {
         if !self.mixes.contains_key(mix) {
             if self.mixes.len() >= MIXES {
@@ -259,6 +259,7 @@ mod tests {
         advanced.ended.iter().map(|pod| (&*pod.pod, pod.ran_s, pod.slowdown)).collect()
     }
 
+    /// Holds cluster/pays.
     #[test]
     fn who_asks_nothing_of_cache_and_memory_runs_as_alone() {
         let mut cluster = cluster();
@@ -275,6 +276,7 @@ mod tests {
     }
 
     /// The second one comes after 10 s and both slow each other until the first ends; then the second is alone.
+    /// Holds cluster/pays.
     #[test]
     fn slowdowns_are_those_of_the_mix_at_each_moment() {
         let mut cluster = cluster();
@@ -285,7 +287,7 @@ mod tests {
         let both = slowdowns(&cluster, "n1");
         let slow = both[0];
         assert!(slow > 1.05 && both[1] == slow, "two that are bound by memory: {both:?}");
-        // It has 20 s of work left, which take longer now.
+        // It has 20 s of work left, which now take longer.
         let first = cluster.advance(1e6).unwrap();
         let ran = 10.0 + 20.0 * slow;
         assert!((first.at_s - ran).abs() < 1e-6, "{first:?}");

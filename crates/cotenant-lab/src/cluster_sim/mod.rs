@@ -1,8 +1,8 @@
-//! `cotenant-lab cluster-sim`: nodes of a cluster as simulated machines. Who schedules pods says where they start, and
-//! is told how slow they are beside each other and when they end.
+//! `cotenant-lab cluster-sim`: nodes of a cluster as simulated machines. A pod scheduler decides where pods start, and
+//! learns how slow they are beside each other and when they end.
 //!
-//! One request and one answer, a line of JSON each, on standard input and output. Time is simulated and stands still
-//! but for `advance`.
+//! One request and one answer, a line of JSON each, on standard input and output. Simulated time advances only by
+//! `advance`.
 
 mod cluster;
 
@@ -39,17 +39,17 @@ pub struct Args {
     pub programs: Option<PathBuf>,
 }
 
-/// What is asked. Names are at most 253 bytes.
+/// A request. Names are at most 253 bytes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
 enum Request {
-    /// A pod of one thread starts on a node, and ends when it has done what takes it `work_s` seconds alone.
+    /// Starts a pod of one thread on a node; it ends after work that takes `work_s` seconds alone.
     Start { node: String, pod: String, program: String, work_s: f64 },
-    /// It ends before that.
+    /// Ends a pod early.
     Stop { pod: String },
-    /// Time goes on, up to then or to the next end of a pod.
+    /// Advances time to this moment or to the next end of a pod.
     Advance { to_s: f64 },
-    /// How a node stands, as its daemon would say.
+    /// Reports a node in the format of its daemon.
     Node { node: String },
 }
 
@@ -63,7 +63,7 @@ enum Answer<T> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the machine or the programs are wrong.
+/// If the machine or the programs are invalid.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = machine(&args.machine)?;
     let sim = SimMachine::of(&found).map_err(|e| usage(format!("--machine: {e}")))?;

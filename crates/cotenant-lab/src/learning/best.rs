@@ -1,4 +1,4 @@
-//! The best mapping known of a mix: of all that a search tries and all that policies came to rest at.
+//! The best known mapping of a mix: over all that a search tries and all in which policies settled.
 
 use super::mixes::Mix;
 use super::once::{Ran, long};
@@ -12,23 +12,23 @@ use cotenant_sim::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Milliseconds in which caches settle, and in which speeds are measured after that, to tell mappings apart. Those
-/// that may be the best are measured for longer.
+/// Milliseconds for caches to settle and for the measurement after it, to compare mappings. The best candidates are
+/// measured for longer.
 const SHORT_MS: [u64; 2] = [500, 1_000];
 
-/// The best mapping known of a mix. What a later run takes from the file of an earlier one.
+/// The best known mapping of a mix. A later run reads it from the file of an earlier one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Best {
-    /// With its memory touched where it is.
+    /// With memory touched first where threads run.
     #[serde(flatten)]
     pub touched: Found,
-    /// Seed by seed, with its memory where Linux let it be touched; empty where memory does not stay there.
+    /// Per seed, with memory where Linux touched it first; empty if memory does not stay there.
     #[serde(default)]
     pub lying: Vec<Found>,
 }
 
 impl Best {
-    /// Linux's own speeds, seed by seed, where no better one is looked for.
+    /// Linux's own speeds per seed, if no better mapping is searched for.
     pub fn of_linux<'a>(runs: impl Iterator<Item = &'a Ran>) -> Self {
         let found = |run: &Ran| Found {
             speeds: run.rest.clone(),
@@ -45,28 +45,27 @@ impl Best {
 /// The best of several mappings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Found {
-    /// Instructions per second of each application at rest.
+    /// Settled instructions per second of each application.
     pub speeds: Vec<f64>,
     /// The CPU of each thread, application by application.
     pub places: Vec<usize>,
-    /// Where it comes from: `search`, or the policy that came to rest at it.
+    /// Its origin: `search`, or the policy that settled in it.
     pub from: String,
-    /// Mappings that the search evaluated; 0 = it was not searched for again.
+    /// Mappings evaluated by the search; 0: no new search.
     pub evaluations: usize,
     /// Whether these were all classes of mappings.
     pub all: bool,
 }
 
-/// A placement at which a policy came to rest.
+/// A placement in which a policy settled.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub from: String,
     pub places: Vec<usize>,
 }
 
-/// The best of the candidates, of `known`, and, where that is `None`, of what a search finds that starts from them.
-/// `worth` is what the best one has most of, of its applications' speeds; memory is at `pages`, or where it is touched
-/// first.
+/// The best of the candidates, of `known`, and, if that is `None`, of a search that starts from them. `worth` is
+/// maximized over the applications' speeds; memory is at `pages`, or where it is touched first.
 pub(super) fn best(
     scenario: &Scenario,
     worth: &dyn Fn(&[f64]) -> f64,
@@ -87,7 +86,7 @@ pub(super) fn best(
         candidates.insert(0, Candidate { from: "search".to_owned(), places });
     }
     let rest = long(pages);
-    // What a policy came to rest at may be better with its threads nearer to their memory.
+    // A policy's final placement may improve with its threads nearer to their memory.
     let nearer: Vec<Candidate> = candidates
         .iter()
         .map(|Candidate { from, places }| Candidate { from: from.clone(), places: scenario.near(places.clone(), rest) })
@@ -106,7 +105,7 @@ pub(super) fn best(
     Ok(best.context("no mapping was found")?.1)
 }
 
-/// The mixes of a file that `--json` has written.
+/// The mixes in a file written by `--json`.
 #[derive(Deserialize)]
 struct Before {
     mixes: Vec<Known>,
@@ -120,7 +119,7 @@ pub(super) struct Known {
     best: Best,
 }
 
-/// The best mappings that an earlier run has written.
+/// The best mappings written by an earlier run.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Known>> {
     let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: {why}", path.display()));
     let text = bounded::given_text(path).map_err(|why| wrong(&why))?;
@@ -128,7 +127,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Known>> {
     Ok(before.mixes)
 }
 
-/// That of a mix among them.
+/// The best mapping of a mix among them.
 pub(super) fn of<'a>(known: &'a [Known], machine: &str, mix: &Mix) -> Option<&'a Best> {
     let known = known.iter().find(|known| known.machine == machine && known.apps == mix.apps)?;
     let threads: usize = mix.apps.iter().map(|app| app.1).sum();

@@ -1,4 +1,4 @@
-//! What runs come to: per mix and policy, and per machine.
+//! Results per mix and policy, and per machine.
 
 use super::best::Best;
 use super::mixes::Mix;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An application with less of its speed under Linux counts as worse off.
+/// An application below this fraction of its speed under Linux counts as worse off.
 const BELOW: f64 = 0.95;
 
-/// A geometric mean with its 95 % interval, where there are several values.
+/// A geometric mean with its 95 % interval, if there are several values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Mean {
     pub value: f64,
@@ -34,54 +34,54 @@ impl fmt::Display for Mean {
     }
 }
 
-/// A policy on a mix; Linux is one, too. Shares are of the speed under the best mapping known, for memory that stays
-/// where Linux let it be touched, the best with it there: geometric means over applications, then over seeds.
+/// A policy, or Linux, on a mix. Shares are of the speed under the best known mapping, with memory where Linux touched
+/// it first if memory stays: geometric means over applications, then over seeds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub policy: String,
-    /// Standard deviation of the progress that programs report of 100 ms; Linux reads none.
+    /// Standard deviation of reported progress over 100 ms; Linux reads none.
     pub noise: Option<f64>,
-    /// At rest, memory being where it is by then.
+    /// Settled, with memory where it is by then.
     pub rest: f64,
-    /// The mapping at rest if memory had been touched there first, of the best such one.
+    /// The settled mapping as if memory had been touched there first, of the best such one.
     pub mapping: f64,
-    /// On average from the start to each mark, learning included.
+    /// Average from the start to each mark, learning included.
     pub after: Vec<f64>,
-    /// The same over Linux's best seed, of the worst seed.
+    /// The same over Linux's best seed, for the worst seed.
     pub over_linux_best: Vec<f64>,
-    /// Speed at rest over that under Linux with the same seed, of the worst application and seed.
+    /// Settled speed over that under Linux with the same seed, of the worst application and seed.
     pub worst_app: f64,
     /// The same, each application as fast as its slowest thread, in the last tenth of the time.
     pub worst_app_by_slowest: f64,
-    /// Share at rest of each application.
+    /// Settled share of each application.
     pub apps: Vec<f64>,
-    /// Seconds lost against Linux, and by how much half a second and 1 % of the time were exceeded at most.
+    /// Seconds lost against Linux, and the largest excess over half a second plus 1 % of the time.
     pub lost_s: f64,
     pub over_budget_s: f64,
-    /// Seconds of Linux's work missing at most, what was gained before counted, of the worst seed; and by how much that
-    /// exceeded the same.
+    /// Largest deficit of work against Linux in seconds, earlier gains counted, of the worst seed; and its excess over
+    /// the same limit.
     pub behind_s: f64,
     pub behind_over_s: f64,
     /// Placements and page moves of a run.
     pub moves: f64,
     pub page_moves: f64,
-    /// Rounds of a run in which something was carried out, by stage.
+    /// Rounds of a run with actions, by stage.
     pub rounds: BTreeMap<String, f64>,
-    /// Steps of a simulation, and how long it took, seconds.
+    /// Steps of a simulation, and its duration in seconds.
     pub steps: f64,
     pub wall_s: f64,
-    /// What the policy remarked with the first seed.
+    /// Notes of the policy with the first seed.
     pub notes: Vec<String>,
-    /// Seed by seed, for intervals.
+    /// Per seed, for intervals.
     pub seeds: Vec<Seed>,
 }
 
-/// What one seed came to.
+/// Results of one seed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Seed {
     pub rest: f64,
     pub after: Vec<f64>,
-    /// Over Linux with the same seed: on average up to each mark, and in the second half of the time.
+    /// Over Linux with the same seed: average up to each mark, and in the second half of the time.
     pub over_linux: Vec<f64>,
     pub late_over_linux: f64,
     pub worst_app: f64,
@@ -89,16 +89,16 @@ pub(super) struct Seed {
     pub lost_s: f64,
 }
 
-/// A mix and everything that placed it.
+/// A mix under each policy.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct MixRows {
     pub machine: String,
     #[serde(flatten)]
     pub mix: Mix,
     pub best: Best,
-    /// The best mapping with memory where Linux let it be touched, over the best with memory touched where it is.
+    /// The best mapping with memory where Linux touched it first, over the best with memory touched where threads run.
     pub lying: f64,
-    /// Of each seed, the slowest application's speed under the best mapping known over that under Linux, at rest.
+    /// Per seed: the slowest application's speed under the best known mapping over that under Linux, settled.
     pub best_slowest: Vec<f64>,
     pub rows: Vec<Row>,
 }
@@ -110,38 +110,38 @@ pub(super) struct Summary {
     pub policy: String,
     pub noise: Option<f64>,
     pub mixes: usize,
-    /// Geometric means of the mixes, and the least one.
+    /// Geometric mean and minimum over the mixes.
     pub rest: f64,
     pub rest_least: f64,
     pub mapping: f64,
     pub lying: f64,
     pub after: Vec<f64>,
     pub after_least: Vec<f64>,
-    /// The least of the mixes.
+    /// The minimum over the mixes.
     pub over_linux_best: Vec<f64>,
     pub worst_app: f64,
     pub worst_app_by_slowest: f64,
-    /// Mixes with a seed, and those in which an application is more than 5 % below Linux at rest: by its speed, and by
-    /// its slowest thread.
+    /// Mixes with a seed in which an application settles more than 5 % below Linux: by its speed, and by its slowest
+    /// thread.
     pub runs: usize,
     pub below: [usize; 2],
-    /// The mean of the mixes, and the most.
+    /// Mean and maximum over the mixes.
     pub lost_s: f64,
     pub over_budget_s: f64,
-    /// The most of the mixes.
+    /// The maximum over the mixes.
     pub behind_s: f64,
     pub behind_over_s: f64,
     pub moves: f64,
-    /// Over Linux with the same seed, of mixes and seeds: on average up to each mark, and in the second half of the
-    /// time; the mean of the seeds of the worst mix, and the worst seed, at the end.
+    /// Over Linux with the same seed, for mixes and seeds: average up to each mark, and in the second half of the time.
+    /// At the end, the mean over seeds of the worst mix, and the worst seed.
     pub over_linux: Vec<Mean>,
     pub late_over_linux: Mean,
     pub over_linux_least: f64,
     pub over_linux_least_seed: f64,
-    /// The slowest application of each mix and seed over Linux, at rest: geometric means, of the best mappings, too.
+    /// The slowest application of each mix and seed over Linux, settled: geometric means, also of the best mappings.
     pub slowest: f64,
     pub best_slowest: f64,
-    /// What the first policy does at the end over what this one does: the mean of the mixes, and the least; at rest.
+    /// The first policy's result at the end over this one's: mean and minimum over the mixes; settled.
     pub first_over: [f64; 2],
     pub first_over_at_rest: [f64; 2],
 }
@@ -159,13 +159,13 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 
-/// Of each mark by itself.
+/// Each mark separately.
 fn by_mark(marks: usize, of: impl Fn(usize) -> f64) -> Vec<f64> {
     (0..marks).map(of).collect()
 }
 
-/// Rows of a mix: Linux, and each arm. `mapped` has, for each, the speeds of each seed's placement if memory had been
-/// touched there.
+/// Rows of a mix: Linux and each arm. `mapped` has the speeds of each seed's placement as if memory had been touched
+/// there first.
 pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: &[Vec<Vec<f64>>]) -> Vec<Row> {
     let linux: Vec<&Ran> = runs.iter().map(|run| &run.0).collect();
     let of_arm = |arm: usize| runs.iter().map(|run| &run.1[arm]).collect::<Vec<_>>();
@@ -175,7 +175,7 @@ pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: 
     std::iter::once(first).chain(others).collect()
 }
 
-/// Of each seed, the slowest application's speed under the best mapping known over that under Linux.
+/// Per seed: the slowest application's speed under the best known mapping over that under Linux.
 pub(super) fn best_slowest(best: &Best, runs: &[(Ran, Vec<Ran>)]) -> Vec<f64> {
     let of = |(seed, run): (usize, &(Ran, Vec<Ran>))| {
         let best = best.lying.get(seed).unwrap_or(&best.touched);
@@ -184,7 +184,7 @@ pub(super) fn best_slowest(best: &Best, runs: &[(Ran, Vec<Ran>)]) -> Vec<f64> {
     runs.iter().enumerate().map(of).collect()
 }
 
-/// The geometric mean of what the best mappings with memory where it lies are of the best one of all.
+/// Geometric mean of the best mappings with memory in place, relative to the best mapping overall.
 pub(super) fn lying(best: &Best) -> f64 {
     geometric(best.lying.iter().map(|lying| mean_share(&lying.speeds, &best.touched.speeds)))
 }
@@ -345,7 +345,7 @@ mod tests {
         near(own.apps[1], 0.5);
         assert_eq!((own.lost_s, own.over_budget_s, own.moves, own.rounds["trial"]), (2.0, 2.5, 4.0, 3.0));
 
-        // Where memory lies the best is half as fast with the second seed.
+        // With memory in place, the best is half as fast with the second seed.
         let there = Best { lying: vec![found([10.0, 100.0]), found([5.0, 50.0])], ..best.clone() };
         let [_, halved] = &rows_of(&there)[..] else { panic!() };
         near(halved.rest, 1.0);

@@ -1,4 +1,4 @@
-//! What runs at the same time: SAM's mixes and programs on its machine, and mixes drawn at random on any.
+//! Mixes of programs: SAM's mixes and programs on its machine, randomly drawn ones on any.
 
 use crate::reproduce::cases::{Case, mixes, standalone};
 use anyhow::Context as _;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 /// SAM's machine.
 const SAMS: &str = "ivy-bridge-2s";
-/// Misses per 1,000 instructions with [`BYTES`] of cache, from which on a program counts as memory-bound.
+/// Misses per 1,000 instructions with [`BYTES`] of cache above which a program counts as memory-bound.
 const MISSES_PKI: f64 = 2.0;
 const BYTES: f64 = 2e6;
-/// How many mixes are drawn where SAM has none.
+/// Number of drawn mixes where SAM has none.
 pub(super) const DRAWN: usize = 10;
 
 /// Programs of `workloads/` with their threads.
@@ -24,7 +24,7 @@ pub(super) struct Mix {
     pub label: String,
     /// Names and threads.
     pub apps: Vec<(String, usize)>,
-    /// When each comes, seconds, and how often it runs; empty where all are there all the time.
+    /// Arrival of each program, seconds, and its number of runs; empty if all run all the time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub visits: Vec<(f64, u32)>,
 }
@@ -36,8 +36,8 @@ impl From<Case> for Mix {
     }
 }
 
-/// The mixes of a machine whose label contains a text, at most so many: SAM's on its machine unless a seed is given and
-/// how busy the machine is, else drawn ones.
+/// Mixes of a machine whose label contains a text, limited in number: SAM's on its machine unless a seed and a load are
+/// given, otherwise drawn ones.
 pub(super) fn of(
     name: &str,
     machine: &SimMachine,
@@ -73,10 +73,10 @@ pub(super) fn visits(machine: &SimMachine, most: Option<usize>, seed: Option<u64
     Ok((0..most.unwrap_or(DRAWN) as u64).map(one).collect())
 }
 
-/// Two to four programs with so many threads in all that they use 40 to 100 % of that share of the contexts.
+/// Two to four programs whose threads use 40 to 100 % of that share of the contexts.
 fn drawn(machine: &str, contexts: usize, mixes: usize, (seed, busy): (u64, f64)) -> anyhow::Result<Vec<Mix>> {
     let pools = pools()?;
-    // FNV-1a: other machines have other mixes, too.
+    // FNV-1a of the name gives each machine other mixes.
     let hash = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let mut rng = Rng::with_seed(machine.bytes().fold(0xcbf2_9ce4_8422_2325, hash) ^ seed);
     let one = |n: usize| {
@@ -90,7 +90,7 @@ fn drawn(machine: &str, contexts: usize, mixes: usize, (seed, busy): (u64, f64))
                 names.push(name.clone());
             }
         }
-        // Each a part of the threads that is drawn, at least one.
+        // A random part of the threads for each, at least one.
         let mut parts = vec![1; programs];
         let weights: Vec<f64> = (0..programs).map(|_| 0.2 + rng.f64()).collect();
         let all: f64 = weights.iter().sum();
@@ -104,7 +104,7 @@ fn drawn(machine: &str, contexts: usize, mixes: usize, (seed, busy): (u64, f64))
     Ok((1..=mixes).map(one).collect())
 }
 
-/// Names of programs to draw from: memory-bound ones, compute-bound ones, those that share, and parallel ones.
+/// Names of programs to draw from: memory-bound, compute-bound, sharing and parallel ones.
 fn pools() -> anyhow::Result<[Vec<String>; 4]> {
     let read = |text: &str| parse_programs(text).context("workloads/");
     let names = |of: BTreeMap<String, Program>| of.into_keys().collect();

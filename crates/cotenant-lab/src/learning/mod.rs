@@ -1,4 +1,4 @@
-//! `cotenant-lab learning`: how near to the best mapping known policies come while programs run, learning included.
+//! `cotenant-lab learning`: how close policies come to the best known mapping while programs run, learning included.
 
 mod best;
 mod figures;
@@ -38,16 +38,16 @@ Examples:
   cotenant-lab learning --policies atom --set atom.turn=2s --observe progress_outliers=0.01
   cotenant-lab learning --policies shapes --evaluations 0 --physics smt=0.8 --physics memory_ns=x1.3 --phases 5";
 
-/// Simulated machines unless others are named: SAM's, and from 2 to 32 last-level caches.
+/// Default machines: SAM's, and others with 2 to 32 last-level caches.
 const MACHINES: &str =
     "ivy-bridge-2s,xeon-4s-64,epyc-9454-2s,epyc-7742-2s-nps4,westmere-2s,opteron-6276-2s,clovertown-2s";
-/// Seconds after which what was reached so far is told.
+/// Seconds after which the average so far is reported.
 const MARKS: [f64; 3] = [60.0, 120.0, 600.0];
-/// Work of each thread over the time that is simulated: nothing ends.
+/// Work per thread over simulated time, so that no program ends.
 const PLENTY: f64 = 4.0;
-/// Seconds of work of programs that begin anew.
+/// Seconds of work of programs that restart.
 const RUN_S: f64 = 20.0;
-/// Mappings of a seed that the search evaluates where memory lies somewhere: it begins where the best one of all is.
+/// Mappings per seed that the search evaluates with memory in place; it starts from the overall best.
 const LYING: usize = 100;
 
 /// Arguments of `cotenant-lab learning`.
@@ -189,7 +189,7 @@ struct Results {
     phases_s: Option<f64>,
     touch: Touch,
     visits_s: Option<f64>,
-    /// Seconds that `after` and `over_linux_best` are about.
+    /// Seconds at which `after` and `over_linux_best` apply.
     marks: Vec<f64>,
     summaries: Vec<Summary>,
     mixes: Vec<MixRows>,
@@ -198,12 +198,12 @@ struct Results {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is unknown, a setting is not taken, or a simulation finds no state of the machine.
+/// If a name is unknown, a setting is rejected, or the solver does not converge.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check(args)?;
     let settings = settings_of(args)?;
     let arms = arms(args)?;
-    // Who comes later has no speed before.
+    // Applications that arrive later have no speed at early marks.
     let early = MARKS.into_iter().filter(|mark| *mark < args.horizon && args.visits.is_none());
     let marks: Vec<f64> = early.chain([args.horizon]).collect();
     let cases = cases(args, &settings)?;
@@ -296,7 +296,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     answer(args.json, &results, |out| Ok(tables(out, &results)?))
 }
 
-/// What is compared with Linux alone.
+/// The arms compared with Linux alone.
 fn without_search(arms: &[Arm], case: &Case, runs: &[(once::Ran, Vec<once::Ran>)]) -> MixRows {
     let best = Best::of_linux(runs.iter().map(|run| &run.0));
     let rests = |i: usize| runs.iter().map(move |run| if i == 0 { &run.0 } else { &run.1[i - 1] }.rest.clone());
@@ -306,7 +306,7 @@ fn without_search(arms: &[Arm], case: &Case, runs: &[(once::Ran, Vec<once::Ran>)
     MixRows { machine, mix, best, lying: 1.0, best_slowest: vec![1.0; runs.len()], rows }
 }
 
-/// Whether the times that are given are possible together.
+/// Checks that the given times are consistent.
 fn check(args: &Args) -> anyhow::Result<()> {
     if !(1.0..=1e5).contains(&args.horizon) {
         return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
@@ -365,7 +365,7 @@ fn arms(args: &Args) -> anyhow::Result<Vec<Arm>> {
     let policies = args.policies.iter().filter(|policy| *policy != "none");
     let pairs = policies.flat_map(|policy| args.noise.iter().map(move |noise| (policy, *noise)));
     let arm = |(policy, noise): (&String, f64)| {
-        // Settings say nothing of what a policy needs.
+        // The settings do not concern requirements of a policy.
         let needs = cotenant_policies::standard().make(policy, &Config::default()).map_err(usage)?.needs();
         let own = if needs.exact { Pin::Cpu } else { Pin::default() };
         Ok(Arm { policy: policy.clone(), noise, pin: given.unwrap_or(own) })

@@ -1,4 +1,4 @@
-//! One mix with one seed: Linux alone, then each policy, with all that it takes to learn.
+//! One mix with one seed: Linux alone, then each policy including all of its learning.
 
 use cotenant_cli::usage;
 use cotenant_model::host::Round;
@@ -11,13 +11,13 @@ use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often speeds are looked at: what a trial loses is told from what it gains.
+/// Interval between measurements of speeds, which separates the losses of trials from gains.
 const LOOK: Duration = Duration::from_millis(100);
-/// The placement at rest is the one that holds longest in this part of the time, at its end, and is not only tried.
+/// The settled placement is the one that lasts longest in this last part of the time, trials excluded.
 const LAST: f64 = 0.1;
-/// Seconds in which caches settle, and in which speeds at rest are measured after that.
+/// Seconds for caches to settle, and for measuring settled speeds after that.
 const REST_S: [u64; 2] = [5, 15];
-/// What may be lost: so much at once, and this part of the time (shapes.md, 8).
+/// Allowed loss: this much at once, and this fraction of the time (shapes.md, 8).
 const BUDGET: (f64, f64) = (0.5, 0.01);
 
 /// A policy and its settings.
@@ -29,7 +29,7 @@ pub(super) struct Arm {
 }
 
 impl Arm {
-    /// The scenario as this policy has it, and the policy.
+    /// The scenario as this policy needs it, and the policy.
     pub fn set(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
         let mut scenario = scenario.clone();
         scenario.config.pin = self.pin;
@@ -44,39 +44,37 @@ impl Arm {
 /// A run.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
-    /// Instructions per second of each application from the start to each mark, while it was there.
+    /// Instructions per second of each application from the start to each mark, while it ran.
     pub after: Vec<Vec<f64>>,
-    /// The same in the second half of the time; of applications that come and go, in all of it.
+    /// The same in the second half of the time; for applications that come and go, over all of it.
     pub late: Vec<f64>,
-    /// The same at rest, with the pages where they were at the end; where the kernel moves them, in the last tenth of
-    /// the time.
+    /// Settled speeds, with pages where they were at the end; if the kernel moves pages, in the last tenth of the time.
     pub rest: Vec<f64>,
     /// The same, each application as fast as its slowest thread, in the last tenth of the time.
     pub by_slowest: Vec<f64>,
-    /// The CPU of each thread at rest; empty where they never all ran.
+    /// The settled CPU of each thread; empty if they never all ran.
     pub places: Vec<usize>,
-    /// Where the accesses of each thread to memory go at the end: share per node.
+    /// Fraction of each thread's memory accesses per node at the end.
     pub pages: Vec<Vec<f64>>,
-    /// Seconds lost against Linux: of each tenth of a second that was slower, the part that was missing.
+    /// Seconds lost against Linux: the deficit of each slower tenth of a second.
     pub lost_s: f64,
-    /// By how much that exceeded half a second and 1 % of the time at most, seconds; negative = never.
+    /// Largest excess over half a second and 1 % of the time, seconds; negative: never exceeded.
     pub over_budget_s: f64,
-    /// Seconds of Linux's work that were missing at most, what was gained before counted; and by how much that
-    /// exceeded the same.
+    /// Largest deficit of Linux's work in seconds, earlier gains counted; and its excess over the same limit.
     pub behind_s: f64,
     pub behind_over_s: f64,
     /// Placements carried out, and page moves.
     pub moves: [u64; 2],
-    /// Rounds in which something was carried out, by the stage that its reason names.
+    /// Rounds with actions, by the stage in their reason.
     pub rounds: BTreeMap<String, u64>,
-    /// Notes of the policy, each once.
+    /// Distinct notes of the policy.
     pub notes: Vec<String>,
-    /// Steps that the simulation took, and seconds on the clock of the wall.
+    /// Steps of the simulation, and its wall-clock seconds.
     pub steps: u64,
     pub wall_s: f64,
 }
 
-/// A machine at rest for long enough to say how fast it is, where memory was touched there first, or lies somewhere.
+/// A machine settled long enough to measure its speed, with memory touched first where threads run, or at `pages`.
 pub(super) fn long(pages: Option<&[Vec<f64>]>) -> Rest<'_> {
     let [after, until] = REST_S.map(|s| Time(s * 1_000_000_000));
     Rest { pages, after, until }
@@ -153,14 +151,14 @@ fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started
     })
 }
 
-/// Work of each application per second of its stay, which ends in the last of the looks in which it did any.
+/// Work of each application per second of its stay; the stay ends at the last measurement with any work.
 fn speeds(work: &[Vec<f64>], came: &[f64]) -> Vec<f64> {
     let look = LOOK.as_secs_f64();
     let one = |(app, came): (usize, &f64)| {
         let at = |i: usize| work[i][app];
         let done = |i: usize| at(i) - if i > 0 { at(i - 1) } else { 0.0 };
         let last = (0..work.len()).rev().find(|&i| done(i) > 0.0).unwrap_or(0);
-        // Of the look in which it ends, as much as it did of what it had done in the one before.
+        // In its last interval, the fraction of the work that it did in the one before.
         let ends = last > 0 && last + 1 < work.len() && done(last - 1) > 0.0;
         let part = if ends { (done(last) / done(last - 1)).min(1.0) } else { 1.0 };
         at(last) / ((last as f64 + part) * look - came).max(look)
@@ -168,11 +166,11 @@ fn speeds(work: &[Vec<f64>], came: &[f64]) -> Vec<f64> {
     came.iter().enumerate().map(one).collect()
 }
 
-/// Seconds lost, and by how much they exceeded the budget at most; the same of what is missing altogether.
+/// Seconds lost, and their largest excess over the budget; the same for the total deficit.
 fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
     let (look, (at_once, part)) = (LOOK.as_secs_f64(), BUDGET);
     let share = |own: &[f64], linux: &[f64]| {
-        // Who is not there, or done, cannot be compared.
+        // Absent or finished applications cannot be compared.
         let (own, linux): (Vec<f64>, Vec<f64>) =
             own.iter().zip(linux).filter(|(own, linux)| **own > 0.0 && **linux > 0.0).unzip();
         if own.is_empty() { 1.0 } else { mean_share(&own, &linux) }
@@ -180,7 +178,7 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
     let end = |work: &[Vec<f64>], app: usize| (1..work.len()).rev().find(|&i| work[i][app] > work[i - 1][app]);
     let ends: Vec<[usize; 2]> =
         (0..came.len()).map(|app| [own, linux].map(|work| end(work, app).unwrap_or_default())).collect();
-    // Each application counts for as long as it has been there, in both or in the slower one.
+    // Each application counts for as long as it ran, in both or in the slower one.
     let mut there = vec![0.0; came.len()];
     let (mut lost, mut over, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
     for i in 1..own.len().min(linux.len()) {

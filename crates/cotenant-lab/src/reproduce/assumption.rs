@@ -1,38 +1,38 @@
-//! What `machines/` and `workloads/` assume, assumed otherwise.
+//! Changed assumptions of `machines/` and `workloads/`.
 
 use Assumption::{Anew, Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 use cotenant_sim::app::{Pages, Phase, Program};
 use cotenant_sim::scenario::Scenario;
 use std::sync::Arc;
 
-/// Something that `machines/` or `workloads/` assume, assumed otherwise.
+/// A changed assumption of `machines/` or `workloads/`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Assumption {
-    /// Graph programs compute in every second phase, and share twice as much in the others: "phased execution", §4.2,
-    /// which gives no length. Seconds of work alone.
+    /// Graph programs compute in every second phase and share twice as much in the others: "phased execution", §4.2,
+    /// without a length. Seconds of work alone.
     Phases(f64),
-    /// One thread of a program loads what all work on.
+    /// One thread of a program loads all data.
     Loading,
-    /// Coherence events of graph and PARSEC programs are on so many lines.
+    /// Coherence events of graph and PARSEC programs are on this many lines.
     Lines(f64),
-    /// Graph programs create their threads anew each time they have worked so many seconds, and Linux places those:
-    /// "dynamic task creation", "the burst of task creation triggers load balancing", §4.2.
+    /// Graph programs create new threads after this many seconds of work, and Linux places them: "dynamic task
+    /// creation", "the burst of task creation triggers load balancing", §4.2.
     Anew(f64),
-    /// A line from the other socket takes so many times as long.
+    /// A line from the other socket takes this many times as long.
     Transfers(f64),
-    /// Each socket has one of four channels of memory.
+    /// Each socket has one of four memory channels.
     OneChannel,
-    /// What a core's context is worth beside a busy one.
+    /// Speed of a core's context beside a busy one.
     Contexts(f64),
 }
 
 /// The programs of `GraphChi` and `GraphLab` in Table 1.
 const GRAPH: [&str; 9] = ["sgd", "bsgd", "svd", "lsgd", "rbm", "als", "pmf", "als-small", "tunkrank"];
-/// Programs whose sources load with one thread.
+/// Programs whose sources load data with one thread.
 const LOADED: [&str; 7] = ["sgd", "bsgd", "lsgd", "als", "pmf", "als-small", "canneal"];
 
 impl Assumption {
-    /// Makes it so in a scenario of runs of so many seconds.
+    /// Applies it to a scenario with runs of this many seconds.
     pub fn hold(self, scenario: &mut Scenario, work_s: f64) {
         let machine = Arc::make_mut(&mut scenario.sim);
         match self {
@@ -56,7 +56,7 @@ impl Assumption {
         scenario.machine.profile.thresholds = scenario.sim.thresholds();
     }
 
-    /// The programs that it is about.
+    /// The affected programs.
     fn programs(self) -> Vec<&'static str> {
         match self {
             Phases(_) | Anew(_) => GRAPH.to_vec(),
@@ -65,7 +65,7 @@ impl Assumption {
         }
     }
 
-    /// The same in a program that executes so many instructions a second alone.
+    /// The same for a program with this many instructions per second alone.
     fn change(self, program: &mut Program, per_s: f64) {
         match self {
             Loading => program.pages = Pages::FirstThread,

@@ -1,4 +1,4 @@
-//! What SAM's figures rest on: each assumption about machine and programs by itself, and together.
+//! The assumptions behind SAM's figures: the effect of each one, and of all together.
 
 use super::assumption::Assumption::{self, Anew, Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 use super::cases::{mixes, standalone};
@@ -74,7 +74,7 @@ fn column(lab: &mut Lab, name: &str) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Which assumption moves which figure.
+/// The effect of each assumption on each figure.
 pub(super) fn all(lab: &mut Lab) -> anyhow::Result<Found> {
     let (mut rows, mut met) = (Vec::new(), Vec::new());
     for (name, assumed) in COLUMNS.into_iter().step_by(lab.effort.every) {
@@ -118,6 +118,7 @@ mod tests {
         percent(linux.apps[0].time_s / sam.apps[0].time_s)
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn assumptions_change_what_they_say_and_nothing_else() {
         let as_it_is = scenario(&[], "SGD");
@@ -126,7 +127,7 @@ mod tests {
         let phases = &in_turn.apps[0].program.phases;
         assert_eq!((mean(&in_turn), phases[1].coherence_pki), (mean(&as_it_is), 0.0));
         assert_eq!(phases[0].instructions, Some(in_turn.apps[0].instructions / 4.0), "a quarter of two seconds");
-        // A quarter of TunkRank's instructions share as it is, half of them here.
+        // A quarter of TunkRank's instructions share by default, here half of them.
         let tunkrank = [&[][..], &[Phases(0.5)]].map(|assumed| scenario(assumed, "TunkRank"));
         let [before, after] = tunkrank.each_ref().map(|s| s.apps[0].program.phases.clone());
         assert!((after[0].coherence_pki - before[1].coherence_pki / 2.0).abs() < 1e-12);
@@ -157,6 +158,7 @@ mod tests {
     }
 
     /// What SAM gains is what being apart costs.
+    /// Holds sim/reproduce.
     #[test]
     fn costlier_transfers_and_waiting_for_lines_leave_more_to_gain() {
         let (idle, costly) = (gain(&[], "HuBench"), gain(&[Transfers(3.0)], "HuBench"));

@@ -1,4 +1,4 @@
-//! What SAM's evaluation runs: Table 1's applications and Table 2's mixes.
+//! The runs of SAM's evaluation: Table 1's applications and Table 2's mixes.
 
 /// An application of a case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub(crate) struct App {
     pub threads: usize,
 }
 
-/// What runs at the same time.
+/// Programs that run at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// For people: `SGD (10t)`, `mix 9`.
@@ -23,7 +23,7 @@ pub(crate) struct Case {
 }
 
 impl App {
-    /// The name in `workloads/` of what the paper calls so.
+    /// The name in `workloads/` of the paper's program.
     pub fn program(&self) -> String {
         match self.name.as_str() {
             "libq" => "libquantum06".to_owned(),
@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use cotenant_sim::app::embedded;
 
+    /// Holds sim/reproduce.
     #[test]
     fn every_application_of_the_tables_has_a_program_and_fits() {
         let (alone, mixes) = (standalone(), mixes());

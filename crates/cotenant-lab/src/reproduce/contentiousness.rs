@@ -16,7 +16,7 @@ use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 
 const MACHINE: &str = "nehalem-i7-920";
-/// Seconds of work of a run: caches of some MB are full after milliseconds.
+/// Seconds of work per run: caches of some MB fill within milliseconds.
 const WORK_S: f64 = 0.25;
 
 /// What these programs cost each other.
@@ -29,7 +29,7 @@ fn points(scenario: &Scenario, names: Vec<String>) -> anyhow::Result<Vec<Point>>
     Ok(contention::points(&plan, &mut bench_of)?)
 }
 
-/// Part of the variance that a line through two values of the same programs explains.
+/// R² of a line through two values of the same programs.
 fn fit_one(of: &[f64], on: &[f64]) -> Option<f64> {
     regression::fit(&of.iter().map(|v| vec![*v]).collect::<Vec<_>>(), on).map(|fit| fit.r2)
 }
@@ -39,7 +39,7 @@ fn squared_correlation(points: &[Point], predictor: &dyn Fn(&Point) -> f64) -> f
     fit_one(&points.iter().map(predictor).collect::<Vec<_>>(), &costs).unwrap_or(0.0)
 }
 
-/// What programs cost and suffer on average, and what the paper says of that.
+/// Average cost caused and suffered by programs, and the paper's statements.
 pub(super) struct Properties {
     pub contentiousness: Vec<f64>,
     pub sensitivity: Vec<f64>,
@@ -47,7 +47,7 @@ pub(super) struct Properties {
 }
 
 impl Properties {
-    /// Both of each of these programs.
+    /// Contentiousness and sensitivity of each program.
     pub fn of_each(&self, names: &[String]) -> Vec<Row> {
         let both = self.contentiousness.iter().zip(&self.sensitivity);
         let rows = names.iter().zip(both).map(|(name, (costs, suffers))| {
@@ -64,7 +64,7 @@ pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     let sensitivity: Vec<f64> = suffered.iter().map(mean).collect();
     let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
     let mut rows = Vec::new();
-    // Consistent: beside each co-runner the programs are in the order of the means.
+    // Consistent: beside each co-runner, programs rank as by their means.
     let orders =
         |of: &dyn Fn(usize) -> Vec<f64>, means: &[f64]| mean((0..n).filter_map(|i| rank_correlation(&of(i), means)));
     let caused = orders(&|i| suffered[i].clone(), &contentiousness);
@@ -79,7 +79,7 @@ pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     Properties { contentiousness, sensitivity, rows }
 }
 
-/// The coefficients of a fit to `SmashBench` beside the paper's, and how good it is.
+/// The coefficients of a fit to `SmashBench`, compared with the paper's, and its quality.
 pub(super) fn coefficients(fit: &Fit) -> Vec<Row> {
     let named = fit.coefficients.iter().zip([("a", 1.663), ("b", 8.890), ("c", 0.044)]);
     let mut rows: Vec<Row> = named
@@ -94,7 +94,7 @@ pub(super) fn coefficients(fit: &Fit) -> Vec<Row> {
     rows
 }
 
-/// Figures 5.2–5.4: what each program costs each other one, and whether that is a property of the program.
+/// Figures 5.2–5.4: what each program costs each other one, and whether this is a property of the program.
 pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
     let spec = embedded().keys().filter(|name| name.ends_with("06")).cloned();
@@ -115,7 +115,7 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = found.of_each(&names);
     let Properties { contentiousness, sensitivity, rows: statements } = found;
     rows.extend(statements);
-    // Places among all, the highest first.
+    // Ranks, the highest first.
     let place = |of: &[f64], name: &str| {
         let at = names.iter().position(|other| other == name)?;
         Some(of.iter().filter(|v| **v > of[at]).count() + 1)
@@ -151,7 +151,7 @@ pub(super) fn trained() -> anyhow::Result<contentiousness::Model> {
     contentiousness::model(points).context("the programs are too much alike to fit a model")
 }
 
-/// §5.2.1: the fit on `SmashBench`, and what it says of programs that it has not seen.
+/// §5.2.1: the fit on `SmashBench`, and its predictions for unseen programs.
 pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     let model = trained()?;
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
@@ -169,8 +169,8 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let fit = &model.fit;
     rows.extend(coefficients(fit));
-    // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost
-    // others.
+    // Table 5.2: the correlation of each predictor with the real cost caused by SPEC programs, which were not used for
+    // the fit.
     let predicted = |p: &Point| fit.at(&[p.l2_lines_per_ns - p.l3_lines_per_ns, p.l3_lines_per_ns]);
     let ours = squared_correlation(&spec, &predicted);
     let miss = squared_correlation(&spec, &|p| p.miss_rate);

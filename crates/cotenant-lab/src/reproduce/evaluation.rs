@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
 /// With the switches that are recommended.
 const RECOMMENDED: Arm = Arm::SamWith("recommended", Pin::Llc);
-/// What is compared.
+/// The compared arms.
 const ARMS: [Arm; 11] = [
     Arm::Linux,
     Arm::CacheAware,
@@ -29,16 +29,16 @@ const ARMS: [Arm; 11] = [
 ];
 const OF_BEST: &str = "of the best static mapping";
 const OF_JOINT: &str = "of the mix's best static mapping";
-/// What SAM gains in the paper, percent: alone the most and, of "30 to 40 % for most", the middle (abstract, §4.2).
+/// SAM's gains in the paper, percent: alone the maximum, and the middle of "30 to 40 % for most" (abstract, §4.2).
 const MOST_ALONE: f64 = 72.0;
 const MEDIAN_ALONE: f64 = 35.0;
-/// The least and the most in mixes (§4.3).
+/// Minimum and maximum in mixes (§4.3).
 const LEAST_MIXED: f64 = 2.0;
 const MOST_MIXED: f64 = 36.0;
-/// Programs that Table 1 calls CPU bound and the text takes as those with little to gain.
+/// Programs that Table 1 calls CPU bound, of which the text expects little gain.
 pub(super) const CPU_BOUND: [&str; 3] = ["ALS", "RBM", "PMF"];
 
-/// Speed of each application, 1 = as under the best static mapping that it has alone.
+/// Speed of each application; 1: under its best static mapping alone.
 fn progress(best: &BTreeMap<App, Static>, case: &Case, run: &Run) -> Vec<f64> {
     case.apps.iter().zip(&run.outcome.apps).map(|(app, result)| best[app].time_s / result.time_s).collect()
 }
@@ -49,7 +49,7 @@ pub(super) struct Speeds {
     pub mean: f64,
     /// The best seed's.
     pub best: f64,
-    /// Lowest and highest application, mean over the seeds.
+    /// Slowest and fastest application, mean over the seeds.
     pub range: [f64; 2],
     /// The same of the best seed.
     pub best_range: [f64; 2],
@@ -66,7 +66,7 @@ fn speeds(best: &BTreeMap<App, Static>, case: &Case, runs: &[Run]) -> Speeds {
     Speeds { mean: mean(seeds.iter().map(|s| s.0)), best: top.0, range: [ends(0), ends(1)], best_range: top.1 }
 }
 
-/// The geometric mean of all applications of a case, seed by seed: what a case is compared by.
+/// The geometric mean over all applications of a case, per seed: the measure of a case.
 pub(super) fn score(best: &BTreeMap<App, Static>, case: &Case, runs: &[Run]) -> f64 {
     speeds(best, case, runs).mean
 }
@@ -77,17 +77,17 @@ pub(super) struct Compared {
     pub linux: Speeds,
     aware: Speeds,
     pub sam: Speeds,
-    /// On second contexts of cores while others are idle, too.
+    /// Uses second contexts of cores even while other cores are idle.
     crowding: Speeds,
     /// The switches that are recommended.
     pub recommended: Speeds,
     /// The same, pinned to CPUs.
     pinned: Speeds,
-    /// Linux, SAM and SAM as recommended where the kernel balances NUMA.
+    /// Linux, SAM and SAM as recommended with NUMA balancing.
     pub balanced: [Speeds; 3],
     /// With all its trials.
     shapes: Speeds,
-    /// With the additions after SAM-MPH, of which one needs CPUs.
+    /// With the additions after SAM-MPH, one of which needs CPUs.
     mph: Speeds,
     moves: [f64; 3],
     /// Inter-socket events per cycle of a thread under Linux.
@@ -128,7 +128,7 @@ pub(super) fn compare(lab: &mut Lab, what: &str, cases: Vec<Case>) -> anyhow::Re
     Ok(cases.into_iter().zip(runs).map(of).collect())
 }
 
-/// What everything is normalised to, and how sure that is.
+/// The normalization, and its certainty.
 fn base(lab: &mut Lab, cases: Vec<Case>) -> anyhow::Result<String> {
     let cases = lab.some(cases);
     let (seeds, work_s) = (lab.effort.seeds, lab.effort.work_s);
@@ -152,7 +152,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// What the rows of speed have in common.
+/// Common to all rows of speed.
 fn speed_rows(c: &Compared) -> Vec<Row> {
     let all = [
         ("SAM", c.sam.mean),
@@ -176,8 +176,7 @@ fn speed_rows(c: &Compared) -> Vec<Row> {
     shown.map(|(what, speed)| row(format!("{}: {what}", c.case.label), speed, OF_BEST)).collect()
 }
 
-/// The gains of all cases from the least to the most, for the figure's picture, and beside them what the paper's text
-/// says of some `places`.
+/// The gains of all cases in ascending order for the picture, with the paper's statements at some `places`.
 fn gain_rows(mut gains: Vec<(f64, &str)>, over: &str, places: &[(usize, f64)]) -> Vec<Row> {
     gains.sort_by(|a, b| a.0.total_cmp(&b.0));
     let place = |(i, (gain, label)): (usize, (f64, &str))| {
@@ -286,13 +285,13 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, note))
 }
 
-/// Why SAM moves for coherence otherwise than in Table 1.
+/// Why SAM's coherence moves differ from Table 1.
 const ANEW: &str = "SAM moves each thread of a sharing program once; where threads are created anew, as the paper's are (§4.2), it moves each \
      set: SVD with three sets 12, 18, 24 and 30 times";
-/// Why it hardly moves for remote memory.
+/// Why it rarely moves for remote memory.
 const TOUCHED: &str =
     "each thread touches its own pages where it stands; where one thread loads them TunkRank has 3 and 7.5 such moves";
-/// Why relieving a node's memory gains nothing, and sending tasks away from their memory loses.
+/// Why relieving a node's memory gains nothing, and moving tasks away from their memory loses.
 pub(super) const PAGES_STAY: &str =
     "pages stay where they were first touched: what SAM moves goes on using the node that it leaves";
 
@@ -361,7 +360,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let slowest = geometric(together.iter().map(lowest));
     let fastest = geometric(together.iter().map(highest));
     let best = geometric(&top);
-    // What SAM reaches where one cause is taken away, then the other, then both.
+    // What SAM reaches with one cause removed, then the other, then both.
     let apart = |end: usize, most: f64| {
         let (knows, follow, both) =
             (of(&|c| c.recommended.range[end]), of(&|c| c.balanced[1].range[end]), of(&|c| c.balanced[2].range[end]));
@@ -437,7 +436,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, note))
 }
 
-/// The four panels of Figures 6 and 8 from what was seen.
+/// The four panels of Figures 6 and 8 from the observations.
 fn panels(runs: &[Run]) -> [f64; 4] {
     let of = |f: &dyn Fn(&RunTotals) -> f64| mean(runs.iter().map(|r| f(&r.seen)));
     [
@@ -448,7 +447,7 @@ fn panels(runs: &[Run]) -> [f64; 4] {
     ]
 }
 
-/// In how many cases SAM raises the IPC, and in how many where one cause is taken away, then the other, then both.
+/// Number of cases in which SAM raises the IPC: as is, with one cause removed, the other, and both.
 fn rises(runs: &[Vec<Vec<Run>>]) -> String {
     let of = |from: usize, to: usize| {
         runs.iter().filter(|arms| panels(&arms[to])[0] > 1.01 * panels(&arms[from])[0]).count()
@@ -474,7 +473,7 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
     };
     let pinned = lab.pinned(&kept, &places)?;
     let machine = Lab::scenario("[[app]]\nprogram = 'cpu'\n")?.sim;
-    // LLC misses per cycle of each socket, the mean of the sockets.
+    // LLC misses per cycle and socket, the mean over sockets.
     let sockets = machine.topology.packages().len() as f64;
     let scale = [1.0, 1.0, 1.0, 1.0 / (sockets * machine.clock_hz)];
     let names = [
@@ -510,7 +509,7 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
     let lower = changes[0].iter().filter(|(linux, sam)| sam < &(linux * 0.99)).count();
     let n = kept.len();
     let mostly = kept.iter().all(|case| case.mix > 0) && kept.len() > 1;
-    // Mixes in which nobody shares have nothing to lose.
+    // Mixes without sharing have nothing to lose.
     let sharing = changes[1].iter().copied().filter(|(linux, _)| *linux > 0.0);
     let (still, less): (Vec<_>, Vec<_>) = sharing.partition(|(linux, sam)| (sam / linux - 1.0).abs() < 0.01);
     let left = mean(less.iter().map(|c| c.1)) / mean(less.iter().map(|c| c.0));
@@ -536,7 +535,7 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
             2 => claim(label, change(2), "%", "takes the place of inter-socket coherence", change(2) > 0.0),
             _ => row(label, change(panel), "%"),
         });
-        // Under the best mapping there may be none.
+        // The best mapping may have none.
         if best[panel].0 > 0.0 {
             let over = percent(best[panel].1 / best[panel].0);
             rows.push(row(format!("{name}, SAM against the best static mapping"), over, "%"));

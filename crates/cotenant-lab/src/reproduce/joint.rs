@@ -1,4 +1,4 @@
-//! The best static mapping of a whole case: of all its applications beside each other.
+//! The best static mapping of a whole case, with all its applications together.
 
 use super::cases::Case;
 use super::lab::{Arm, Joint, Lab, Run};
@@ -9,12 +9,12 @@ use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Seconds of work of a run by which mappings are told apart; the best is run whole.
+/// Seconds of work of a run that compares mappings; the best one is run in full.
 const SHORT_S: f64 = 0.5;
 
 impl Lab {
-    /// The best static mapping of all applications of each case beside each other, searched for from where these arms
-    /// came to rest, too.
+    /// The best static mapping for all applications of each case together; the search also starts from where these arms
+    /// settled.
     pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
         let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
         if !missing.is_empty() {
@@ -26,13 +26,13 @@ impl Lab {
     }
 }
 
-/// Cases whose programs and threads are the same have the same best mapping.
+/// Cases with equal programs and threads have the same best mapping.
 fn kind(scenario: &Scenario) -> String {
     let apps: Vec<String> = scenario.apps.iter().map(|app| format!("{:?} {}", app.program, app.threads)).collect();
     apps.join("\n")
 }
 
-/// Searches for the best static mapping of each case: from where `rests` says that others came to rest, and elsewhere.
+/// Searches for the best static mapping of each case, starting from the placements in `rests` and others.
 fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits: Limits) -> anyhow::Result<Vec<Joint>> {
     let mut jobs: Vec<(String, Scenario, Scenario, Vec<Vec<usize>>)> = Vec::new();
     let mut kinds = Vec::new();
@@ -61,7 +61,7 @@ fn best(whole: &Scenario, short: &Scenario, starts: &[Vec<usize>], limits: Limit
     let mean = |times: &[f64]| times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
     let (found, _) = short.optimal(&alone, limits, starts, 1)?;
     let mut candidates = vec![short.places(&found.mapping)];
-    // Short runs may be off by more than what tells the best from where others came to rest.
+    // Errors of short runs may exceed the difference between the best and the settled placements.
     let rests: BTreeSet<&Vec<usize>> = starts.iter().collect();
     let alone_on_cpu = |places: &&Vec<usize>| !places.is_empty() && BTreeSet::from_iter(*places).len() == places.len();
     candidates.extend(rests.into_iter().filter(alone_on_cpu).cloned());

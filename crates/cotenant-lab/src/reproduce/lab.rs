@@ -1,4 +1,4 @@
-//! Runs of cases on the simulated machine of the paper, and what was seen of them.
+//! Runs of cases on the paper's simulated machine, and their observations.
 
 use super::assumption::Assumption;
 use super::cases::{App, Case};
@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// The machine of the paper (§4).
 pub(super) const MACHINE: &str = "ivy-bridge-2s";
-/// Simulated time after which a run has failed, seconds.
+/// Limit of simulated time for a run, seconds.
 const END_S: f64 = 3_600.0;
 
-/// The folder of `--machines`, once for the process: experiments name machines wherever they make a scenario.
+/// The folder of `--machines`, set once per process because experiments name machines wherever they make a scenario.
 pub(super) static MACHINES: OnceLock<PathBuf> = OnceLock::new();
 
-/// A machine by name: of the folder of `--machines`, else the shipped one. What users keep under the same name is
-/// theirs and would make other figures of these.
+/// A machine by name, from the folder of `--machines` or the shipped one. A user's machine of the same name is ignored,
+/// because it would change the figures.
 fn named(name: &str) -> Result<Machine, String> {
     let file = MACHINES.get().map(|folder| folder.join(format!("{name}.toml"))).filter(|file| file.is_file());
     let found = match file {
@@ -42,18 +42,18 @@ fn named(name: &str) -> Result<Machine, String> {
     found.map_err(|e| e.to_string())
 }
 
-/// How much is run.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Seeds 1 to this.
+    /// Seeds 1 to this number.
     pub seeds: u64,
-    /// Seconds that a run of one thread takes alone.
+    /// Seconds alone of a run of one thread.
     pub work_s: f64,
-    /// Of the search for the best static mapping of an application alone.
+    /// Limits of the search for the best static mapping of an application alone.
     pub limits: Limits,
-    /// The same of mixes.
+    /// The same for mixes.
     pub mixes: Limits,
-    /// Every how many-th case is run; 1 = all of them.
+    /// Step between the cases that are run; 1: all of them.
     pub every: usize,
 }
 
@@ -61,32 +61,32 @@ impl Effort {
     const FEW: Limits = Limits { classes: 30, evaluations: 30 };
     const MANY: Limits = Limits { classes: 2_000, evaluations: 300 };
     const MOST: Limits = Limits { classes: 10_000, evaluations: 1_000 };
-    /// Enough to see whether it works, not what it says.
+    /// Enough to check that it works, not for results.
     pub const QUICK: Self = Self { seeds: 2, work_s: 0.5, limits: Self::FEW, mixes: Self::FEW, every: 5 };
-    /// All of it.
+    /// Everything.
     pub const WHOLE: Self = Self { seeds: 10, work_s: 5.0, limits: Self::MANY, mixes: Self::MOST, every: 1 };
 }
 
-/// What places the threads.
+/// The placement of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arm {
     /// Linux alone.
     Linux,
     /// Linux with cache-aware scheduling, alone.
     CacheAware,
-    /// Linux, watched at its cost, but left alone.
+    /// Linux, observed at its cost, without actions.
     Watched,
-    /// SAM on Linux; thresholds of coherence and of bandwidth times these.
+    /// SAM on Linux, with factors for the thresholds of coherence and of bandwidth.
     Sam(f64, f64),
-    /// SAM on Linux with these switches, its places widened to these.
+    /// SAM on Linux with these switches, its places widened to these levels.
     SamWith(&'static str, Pin),
-    /// `shapes`, trials included, by instructions per second.
+    /// `shapes`, trials included, maximizing instructions per second.
     Shapes,
-    /// The same where the kernel balances NUMA: pages follow threads, and threads their pages.
+    /// The same with NUMA balancing: pages follow threads, and threads follow pages.
     NumaBalanced(&'static Arm),
 }
 
-/// What the machine would have been seen to do, over a whole run.
+/// Observations of the machine over a whole run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RunTotals {
     pub cycles: f64,
@@ -131,7 +131,7 @@ pub(super) struct Run {
     pub seen: RunTotals,
 }
 
-/// Moves nothing, so that Linux can be watched.
+/// Takes no action, so that Linux can be observed.
 pub(super) struct Watch;
 
 impl Policy for Watch {
@@ -148,8 +148,8 @@ impl Policy for Watch {
     }
 }
 
-/// Watches a run under a policy from a time on, seconds, until it is cut off at its end: `each` gets every view, and
-/// its seconds. Returns how many seconds that were.
+/// Observes a run under a policy from this time, seconds, until it is cut off: `each` gets every view and its seconds.
+/// Returns the total seconds.
 pub(super) fn watched(
     scenario: &Scenario,
     policy: &dyn DynPolicy,
@@ -188,20 +188,19 @@ pub(super) struct Joint {
     /// The CPU of each thread, application by application.
     pub places: Vec<usize>,
     pub label: Label,
-    /// Classes, where they can be counted, and how many of them were evaluated.
+    /// The number of classes if countable, and how many of them were evaluated.
     pub classes: Option<String>,
     pub evaluations: usize,
-    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run
-    /// whole.
+    /// Largest error of short runs, as a fraction of the geometric mean, over the mappings that were run in full.
     pub error: f64,
 }
 
-/// Where everything is run; what several experiments need is run once.
+/// The place of all runs; shared runs are computed once.
 pub(super) struct Lab {
     pub effort: Effort,
-    /// What is assumed otherwise than in `machines/` and `workloads/`.
+    /// Changed assumptions against `machines/` and `workloads/`.
     pub assumed: &'static [Assumption],
-    /// How far it is, and what is being done.
+    /// Progress, and the current activity.
     far: Arc<Mutex<(f64, String)>>,
     best: BTreeMap<App, Static>,
     pub joint: BTreeMap<String, Joint>,
@@ -215,7 +214,7 @@ impl Lab {
         Self { effort, assumed: &[], far, best, joint, runs, feliu: None }
     }
 
-    /// Another one, which has run nothing yet, where this is assumed.
+    /// A lab without runs, under this assumption.
     pub fn assuming(&self, assumed: &'static [Assumption]) -> Self {
         Self { assumed, ..Self::new(self.effort, Arc::clone(&self.far)) }
     }
@@ -238,7 +237,7 @@ impl Lab {
         Ok(thresholds.coherence_per_cycle)
     }
 
-    /// The scenario of some applications, each with so much work.
+    /// The scenario of some applications, each with this much work.
     pub fn of(&self, apps: &[App], work_s: f64) -> anyhow::Result<Scenario> {
         let mut text = "restart = true\n".to_owned();
         for app in apps {
@@ -248,13 +247,13 @@ impl Lab {
         Ok(self.assume(Self::scenario(&text)?, work_s))
     }
 
-    /// A scenario on the machine of the SAM paper, of runs of so many seconds, as is assumed here.
+    /// A scenario on the machine of the SAM paper, with runs of this many seconds under the current assumptions.
     pub fn assume(&self, mut scenario: Scenario, work_s: f64) -> Scenario {
         self.assumed.iter().for_each(|assumption| assumption.hold(&mut scenario, work_s));
         scenario
     }
 
-    /// What is left of the cases under less effort.
+    /// The cases that remain with less effort.
     pub fn some(&self, cases: Vec<Case>) -> Vec<Case> {
         cases.into_iter().step_by(self.effort.every).collect()
     }
@@ -313,8 +312,7 @@ impl Lab {
         Ok(cases.iter().map(|case| arms.iter().map(|arm| self.runs[&key(case, arm)].clone()).collect()).collect())
     }
 
-    /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2,
-    /// §4.3).
+    /// The best static mapping of each application alone: the normalization of §4.2 and §4.3.
     pub fn best(&mut self, cases: &[Case]) -> anyhow::Result<&BTreeMap<App, Static>> {
         let all: BTreeSet<&App> = cases.iter().flat_map(|case| &case.apps).collect();
         let wanted: Vec<App> = all.into_iter().filter(|app| !self.best.contains_key(app)).cloned().collect();
@@ -329,7 +327,7 @@ impl Lab {
         Ok(&self.best)
     }
 
-    /// A run of each case in which every thread stays where it is put.
+    /// A run of each case with every thread fixed to its CPU.
     pub fn pinned(&self, cases: &[Case], places: &[Vec<usize>]) -> anyhow::Result<Vec<Run>> {
         let one = |(case, places): (&Case, &Vec<usize>)| {
             let mut scenario = self.of(&case.apps, self.effort.work_s)?;
@@ -339,14 +337,14 @@ impl Lab {
         cases.iter().zip(places).map(one).collect()
     }
 
-    /// Says how far it is.
+    /// Shows progress.
     pub fn show(&self, done: f64, what: String) {
         if let Ok(mut far) = self.far.lock() {
             *far = (done, what);
         }
     }
 
-    /// Does jobs on all cores, and says how far it is; results are in the order of the jobs.
+    /// Runs jobs on all cores and shows progress; results keep the order of the jobs.
     pub fn parallel<J: Sync, R: Send>(
         &self,
         what: &str,

@@ -70,7 +70,7 @@ pub struct Args {
 
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
-/// Name, figure, what it is about, and the experiment.
+/// Name, figure, description, and the experiment.
 const EXPERIMENTS: [(&str, &str, &str, Experiment); 45] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
@@ -137,7 +137,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 45] = [
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is unknown, or a simulation finds no state of the machine.
+/// If a name is unknown, or the solver does not converge.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
         return print_page(|out| {

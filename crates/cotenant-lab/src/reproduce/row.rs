@@ -1,10 +1,10 @@
-//! What an experiment says: rows of the paper's figures beside ours, and words that follow from the figures.
+//! Results of an experiment: rows of the paper's figures beside ours, and derived sentences.
 
 use super::spread::Spread;
 use serde::Serialize;
 use std::borrow::Borrow;
 
-/// What an experiment came to.
+/// Results of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Found {
     pub rows: Vec<Row>,
@@ -17,20 +17,20 @@ impl Found {
         Self { rows, verdict: verdict.into(), note: note.into() }
     }
 
-    /// The verdict is how many rows agree with the paper.
+    /// The verdict counts the rows that agree with the paper.
     pub fn tallied(rows: Vec<Row>, note: impl Into<String>) -> Self {
         let verdict = tally(&rows);
         Self::new(rows, verdict, note)
     }
 
-    /// Says why rows that say nothing of it themselves are not as in the paper, where they are not.
+    /// Explains the unmet rows that have no explanation of their own.
     pub fn because(mut self, why: &str) -> Self {
         self.rows = self.rows.into_iter().map(|row| row.because(why)).collect();
         self
     }
 }
 
-/// A result as it is printed; the keys of `--json`.
+/// A printed result; the keys of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     pub experiment: &'static str,
@@ -39,47 +39,47 @@ pub(super) struct Outcome {
     pub found: Found,
 }
 
-/// What a row says where there is nothing to compare with.
+/// The verdict of a row without a figure to compare.
 const SILENT: &str = "no figure in the paper's text";
 
 /// A row.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub label: String,
-    /// What the paper's text or tables say; `None` where they give no figure.
+    /// The figure of the paper's text or tables; `None` without one.
     pub paper: Option<f64>,
     pub measured: f64,
-    /// Ends of the interval of what was measured on a real machine: its least and its most.
+    /// The interval of a measurement on a real machine: minimum and maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
     pub unit: &'static str,
     pub verdict: String,
-    /// How it spreads over trials, where that is part of the figure; `measured` is the median then.
+    /// Its spread over trials, where that is part of the figure; `measured` is then the median.
     #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
-    /// Where it is in a picture of the experiment.
+    /// Its place in a picture of the experiment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<At>,
-    /// Whether it is as in the paper, where the paper says something.
+    /// Whether it agrees with the paper, if the paper has a figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-    /// Its verdict says why it is not.
+    /// Whether its verdict already explains why not.
     #[serde(skip)]
     pub explained: bool,
 }
 
-/// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
+/// A row's place: a cell of a heatmap with a `y`, otherwise a point over `x`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct At {
-    /// What `x` is.
+    /// The meaning of `x`.
     pub axis: &'static str,
     pub x: f64,
-    /// The row of a cell, from above.
+    /// The row of a cell, from the top.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y: Option<f64>,
 }
 
-/// A row of which the paper says nothing.
+/// A row without a figure in the paper.
 pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
     Row { label: label.into(), measured, unit, verdict: SILENT.to_owned(), ..Row::default() }
 }
@@ -90,19 +90,19 @@ pub(super) fn spread(values: &[f64], of: &str, group: &str, series: &str, unit: 
     Row { spread: Some(spread.clone()), ..row(format!("{group}, {series}: {of}"), spread.median, unit) }
 }
 
-/// A row with a level in the paper, such as a share or a rate.
+/// A row with a level from the paper, such as a share or a rate.
 pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
     let (verdict, met) = level_words(paper, measured);
     row(label, measured, unit).judged(paper, verdict, met)
 }
 
-/// A row with a level, where the paper has one.
+/// A row with a level, if the paper has one.
 pub(super) fn level_of(label: impl Into<String>, paper: Option<f64>, measured: f64, unit: &'static str) -> Row {
     let row = row(label, measured, unit);
     if let Some(paper) = paper { level(row.label, paper, measured, unit) } else { row }
 }
 
-/// A row with an effect, where the paper has one.
+/// A row with an effect, if the paper has one.
 pub(super) fn effect_of(label: impl Into<String>, paper: Option<f64>, measured: f64) -> Row {
     let row = row(label, measured, "%");
     if let Some(paper) = paper { effect(row.label, paper, measured) } else { row }
@@ -121,14 +121,14 @@ pub(super) fn bound(label: impl Into<String>, paper: f64, measured: f64, unit: &
     row(label, measured, unit).judged(paper, verdict, met)
 }
 
-/// A row of which the paper says something in words, and whether that is so here.
+/// A row with a statement of the paper in words, and whether it holds here.
 pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str, says: &str, holds: bool) -> Row {
     let verdict = format!("{}as in the paper: {says}", if holds { "" } else { "not " });
     Row { verdict, met: Some(holds), ..row(label, measured, unit) }
 }
 
 impl Row {
-    /// Says why it is not as in the paper, where it is not and nobody has said so.
+    /// Adds the reason for a disagreement, unless the row has one already.
     pub fn because(mut self, why: &str) -> Self {
         if self.met == Some(false) && !std::mem::replace(&mut self.explained, true) {
             self.verdict = format!("{}: {why}", self.verdict);
@@ -136,19 +136,19 @@ impl Row {
         self
     }
 
-    /// The same beside the paper's figure, with what that says of it.
+    /// The same with the paper's figure and a verdict.
     pub fn judged(self, paper: f64, verdict: impl Into<String>, met: bool) -> Self {
         Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
     }
 
-    /// The same beside the paper's figure of programs that it does not print. Ours are drawn anew, and a figure of
-    /// single draws, the highest most of all, is chance: it is shown and not judged.
+    /// The same with a figure for programs that the paper does not name. Ours are drawn anew, and single draws are
+    /// chance, most of all the highest one: it is shown but not judged.
     pub fn of_unknown_draws(self, paper: Option<f64>) -> Self {
         let Some(paper) = paper else { return self };
         Self { paper: Some(paper), verdict: "shown, not judged: the paper's draws are not printed".to_owned(), ..self }
     }
 
-    /// The same beside what other figures of the paper amount to, for its picture: no statement of its own.
+    /// The same with a value derived from other figures of the paper, for the picture only.
     pub fn beside(self, paper: f64) -> Self {
         Self { paper: Some(paper), verdict: "for the picture: follows from other figures".to_owned(), ..self }
     }
@@ -164,13 +164,13 @@ impl Row {
         self
     }
 
-    /// Whether its verdict tells something.
+    /// Whether its verdict says anything.
     pub fn speaks(&self) -> bool {
         self.verdict != SILENT
     }
 }
 
-/// How a level compares with the paper's, and whether it is met.
+/// Compares a level with the paper's; returns the verdict and whether it is met.
 fn level_words(paper: f64, measured: f64) -> (String, bool) {
     let off = measured / paper - 1.0;
     match off.abs() {
@@ -183,7 +183,7 @@ fn level_words(paper: f64, measured: f64) -> (String, bool) {
     }
 }
 
-/// How an effect compares with the paper's; less than a percent is none.
+/// Compares an effect with the paper's; less than a percent counts as none.
 fn effect_words(paper: f64, measured: f64) -> &'static str {
     let same = measured * paper.signum();
     match same / paper.abs() {
@@ -195,39 +195,39 @@ fn effect_words(paper: f64, measured: f64) -> &'static str {
     }
 }
 
-/// The geometric mean; 1 of nothing.
+/// The geometric mean; 1 if empty.
 pub(super) fn geometric(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
     mean(values.into_iter().map(|v| v.borrow().ln())).exp()
 }
 
-/// The mean; 0 of nothing.
+/// The mean; 0 if empty.
 pub(super) fn mean(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
     let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v| (sum + v.borrow(), n + 1));
     sum / f64::from(n.max(1))
 }
 
-/// The lowest; infinite of nothing.
+/// The minimum; infinite if empty.
 pub(super) fn lowest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
     values.into_iter().fold(f64::INFINITY, |least, v| least.min(*v.borrow()))
 }
 
-/// The highest; minus infinity of nothing.
+/// The maximum; minus infinity if empty.
 pub(super) fn highest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
     values.into_iter().fold(f64::NEG_INFINITY, |most, v| most.max(*v.borrow()))
 }
 
-/// By how many percent a ratio is above 1.
+/// Percent by which a ratio exceeds 1.
 pub(super) fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// Names in a row, or that there are none.
+/// Names joined, or a phrase for none.
 pub(super) fn listed<S: Borrow<str>>(names: &[S]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that
-/// holds, words that do.
+/// Number of rows that agree with the paper: a level within 10 %, an effect that appears, a bound or statement that
+/// holds.
 pub(super) fn tally(rows: &[Row]) -> String {
     let judged: Vec<bool> = rows.iter().filter_map(|r| r.met).collect();
     let agree = judged.iter().filter(|met| **met).count();
@@ -238,6 +238,7 @@ pub(super) fn tally(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn words_follow_from_figures() {
         let level = |paper, measured| level_words(paper, measured).0;

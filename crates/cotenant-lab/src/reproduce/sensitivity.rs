@@ -1,4 +1,4 @@
-//! SAM with other thresholds (§4.5), and what watching costs (§4.4).
+//! SAM with other thresholds (§4.5), and the cost of observation (§4.4).
 
 use super::cases::{Case, mixes, standalone};
 use super::evaluation::{PAGES_STAY, SAM, score};
@@ -6,11 +6,11 @@ use super::lab::{Arm, Lab, Run};
 use super::row::{Found, Row, bound, effect, effect_of, geometric, highest, percent, row, tally};
 use std::array;
 
-/// Factors of the thresholds; 0.05 and 4 lie outside of the range that the paper calls safe.
+/// Factors of the thresholds; 0.05 and 4 lie outside the range that the paper calls safe.
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
 const BANDWIDTH: [f64; 7] = [0.1, 0.3, 0.7, 0.8, 1.25, 2.0, 3.0];
-/// What says why losses are smaller than the paper's: SAM that never sees a sharer, and with pages that follow threads
-/// the thresholds as they are, bandwidth's ×1.25, and one that no socket reaches.
+/// Arms that explain smaller losses than the paper's: SAM that never sees a sharer; and, with pages that follow
+/// threads, the default thresholds, bandwidth's ×1.25, and one that no socket reaches.
 const WHY: [Arm; 4] = [
     Arm::Sam(f64::INFINITY, 1.0),
     Arm::NumaBalanced(&SAM),
@@ -18,8 +18,8 @@ const WHY: [Arm; 4] = [
     Arm::NumaBalanced(&Arm::Sam(1.0, f64::INFINITY)),
 ];
 
-/// What a setting costs in percent of the speed with the simulated machine's thresholds: on average, and the worst
-/// case with its name.
+/// Cost of a setting in percent of the speed with the simulated machine's thresholds: the average, and the worst case
+/// with its name.
 struct Loss {
     mean: f64,
     worst: f64,

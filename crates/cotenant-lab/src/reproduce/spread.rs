@@ -1,4 +1,4 @@
-//! How values spread over trials, as box plots show it.
+//! The spread of values over trials, for box plots.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 /// and Fan's definition 7).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
-    /// What is drawn together, `median task`; a group of boxes in it, `16 copies`; and one box of that, `weighted`.
+    /// A plot, `median task`; a group of boxes in it, `16 copies`; and one box, `weighted`.
     pub of: String,
     pub group: String,
     pub series: String,
-    /// How many trials.
+    /// Number of trials.
     pub n: usize,
     /// The lowest and highest value within 1.5 interquartile ranges of the box.
     pub low: f64,
@@ -18,11 +18,11 @@ pub(super) struct Spread {
     pub median: f64,
     pub q3: f64,
     pub high: f64,
-    /// What lies beyond, ascending.
+    /// Values beyond the whiskers, ascending.
     pub outliers: Vec<f64>,
 }
 
-/// The value below which that part of sorted values lies.
+/// The quantile `part` of sorted values.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = part * (sorted.len() - 1) as f64;
     let (below, above) = (at.floor() as usize, at.ceil() as usize);
@@ -30,7 +30,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 impl Spread {
-    /// Of one value at least.
+    /// Requires at least one value.
     pub fn of(values: &[f64], of: &str, group: &str, series: &str) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -52,7 +52,7 @@ mod tests {
     fn quartiles_whiskers_and_outliers() {
         let values = [7.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 30.0, -20.0];
         let s = Spread::of(&values, "a", "b", "c");
-        // Sorted: -20 1 2 3 4 5 6 7 30; quartiles at 2, 4 and 6, so whiskers reach to -4 and 12 at most.
+        // Sorted: -20 1 2 3 4 5 6 7 30; quartiles at 2, 4 and 6, so whiskers reach at most to -4 and 12.
         assert_eq!((s.n, s.low, s.q1, s.median, s.q3, s.high), (9, 1.0, 2.0, 4.0, 6.0, 7.0));
         assert_eq!(s.outliers, [-20.0, 30.0]);
         let s = Spread::of(&[1.0, 2.0], "a", "b", "c");

@@ -20,17 +20,17 @@ const WESTMERE: &str = "westmere-2s";
 const WESTMERE_HT: &str = "westmere-2s-ht";
 const SERVICES: [&str; 3] = ["contentAnalyzer", "webSearch", "bigtable"];
 const BATCH: [&str; 2] = ["stitcher", "protobuf"];
-/// The balanced mappings of four threads beside four (§3.3.1).
+/// The balanced mappings of four threads and four others (§3.3.1).
 const FOUR: [&str; 3] = ["X*X*|X*X*", "XX**|XX**", "XXXX|****"];
-/// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; webSearch's last by the
-/// text, the cell is a misprint.
+/// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; for webSearch's last from
+/// the text, because the cell is a misprint.
 const BEST: [[usize; 3]; 3] = [[0, 2, 0], [0, 2, 1], [2, 2, 2]];
-/// What STREAM sustains on a front-side bus of the Clovertown (§4.1).
+/// The rate that STREAM sustains on a front-side bus of the Clovertown (§4.1).
 const STREAM_BYTES_PER_S: f64 = 5.6e9;
 const ASSUMED: &str = "What the services are like is assumed, to agree with the text (workloads/services.toml): Google's programs are not to be had. \
                        Speed is instructions per second of the service. Of the figures only what the text says is set beside ours.";
 
-/// A service on a machine, alone or beside a batch program.
+/// A service on a machine, alone or with a batch program.
 #[derive(Clone, Copy)]
 struct Load {
     machine: &'static str,
@@ -40,13 +40,13 @@ struct Load {
     beside: Option<(&'static str, usize)>,
 }
 
-/// What a run was like for the service: events per second, of all threads together.
+/// Rates of the service in a run: events per second, over all threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct ServiceRates {
     instructions: f64,
     misses: f64,
     bus: f64,
-    /// Requests to the last-level cache, and those of them that find a line that another thread has, too.
+    /// Requests to the last-level cache, and those that hit a line shared with another thread.
     requests: f64,
     shared: f64,
 }
@@ -79,7 +79,7 @@ impl Load {
         Ok(scenario)
     }
 
-    /// In a mapping in the dissertation's notation, once caches are warm.
+    /// In a mapping in the dissertation's notation, with warm caches.
     fn mapped(&self, lab: &Lab, map: &str) -> anyhow::Result<ServiceRates> {
         let mut scenario = self.scenario(length(lab))?;
         let slots = parse_map(&scenario.machine.topology, map)?;
@@ -107,7 +107,7 @@ impl Load {
             (_, 8) => &["X.X.X.X.....|X.X.X.X.....", "XXXXX.X.X.X.|............"],
             (_, _) => &["XX**..|XX**..", "XXXX..|****..", "XX....|XX****", "XXXX**|**...."],
         };
-        // One of the two contexts of each core, where there are as many cores.
+        // One of the two contexts of each core, if enough cores exist.
         let core = |place: char| if place == '|' { "|".to_owned() } else { format!("{place}.") };
         let one_each = self.machine == WESTMERE_HT && self.threads < 8;
         let of = |map: &&str| if one_each { map.chars().map(core).collect() } else { (*map).to_owned() };
@@ -115,7 +115,7 @@ impl Load {
         if self.beside.is_some() {
             return all;
         }
-        // Alone some of them are the same.
+        // Alone, some of them coincide.
         let mut known = BTreeSet::new();
         let mut is_new = |map: &String| {
             let mut halves: Vec<String> = map.split('|').map(str::to_owned).collect();
@@ -131,7 +131,7 @@ fn length(lab: &Lab) -> f64 {
     if lab.effort.every > 1 { 2.0 } else { 8.0 }
 }
 
-/// What a run under a policy was like from a time on, seconds; it is cut off at its end.
+/// Rates of a run under a policy from this time, seconds; it is cut off at its end.
 fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> anyhow::Result<ServiceRates> {
     let counted = [
         Signal::Instructions,
@@ -152,7 +152,7 @@ fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> an
     Ok(ServiceRates { instructions, misses, bus, requests, shared })
 }
 
-/// The index of the highest.
+/// The index of the maximum.
 fn best(speeds: &[f64]) -> usize {
     (0..speeds.len()).fold(0, |best, i| if speeds[i] > speeds[best] { i } else { best })
 }
@@ -162,7 +162,7 @@ fn swing(speeds: &[f64]) -> f64 {
     percent(highest(speeds) / lowest(speeds))
 }
 
-/// How far a mapping that the dissertation calls the best is below our best: 0 where it is the best here, too.
+/// Distance of the dissertation's best mapping below our best: 0 if they agree.
 fn agrees(label: &str, speeds: &[f64], maps: &[String], paper: usize) -> Row {
     let ours = best(speeds);
     let below = (1.0 - speeds[paper] / speeds[ours]) * 100.0;
@@ -170,7 +170,7 @@ fn agrees(label: &str, speeds: &[f64], maps: &[String], paper: usize) -> Row {
     row(format!("{label}: {} below the best mapping", maps[paper]), below, "%").judged(0.0, verdict, ours == paper)
 }
 
-/// A row that stands on the paper's own words, in which the services' figures have their source: no evidence.
+/// A row that follows from the paper's own words, the source of the services' figures: no evidence.
 fn assumed(row: Row, paper: Option<f64>) -> Row {
     Row { paper, verdict: "assumed from these words of the paper".to_owned(), ..row }
 }
@@ -183,8 +183,8 @@ fn result(rows: Vec<Row>, note: &str) -> Found {
     Found::tallied(rows, format!("{note} {ASSUMED}"))
 }
 
-/// The other states of Figure 3.9, in requests per second. A line that is found and not shared was written to as often
-/// as such lines are written back; of those that are missing a prefetcher asks for what it is assumed to fetch.
+/// The other states of Figure 3.9, in requests per second. An unshared hit was modified as often as such lines are
+/// written back; of the misses, a prefetcher requests what it is assumed to fetch.
 fn states(seen: &ServiceRates, phase: &Phase) -> [(&'static str, f64); 4] {
     let own = (seen.requests - seen.misses - seen.shared).max(0.0);
     [
@@ -232,7 +232,7 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(result(rows, note))
 }
 
-/// Figures 3.10 to 3.15 and Table 3.4: each service beside each batch program.
+/// Figures 3.10 to 3.15 and Table 3.4: each service with each batch program.
 pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     for (s, service) in SERVICES.into_iter().enumerate() {
@@ -242,7 +242,7 @@ pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Found> {
             let load = Load::four(CLOVERTOWN, service, Some(batch));
             let (maps, label) = (load.maps(), load.label());
             let speeds = load.speeds(lab, &maps)?;
-            // §3.3.2: losses of 35 % where caches and buses are shared, of 22 % where buses alone are.
+            // §3.3.2: losses of 35 % with shared caches and buses, of 22 % with shared buses only.
             let printed = match (service, batch) {
                 ("contentAnalyzer", "stitcher") => [Some(0.65), Some(0.78), None],
                 _ => [None; 3],
@@ -275,7 +275,7 @@ pub(super) fn threads(lab: &mut Lab) -> anyhow::Result<Found> {
                 let (maps, label) = (load.maps(), format!("{threads} threads of {}", load.label()));
                 let speeds = load.speeds(lab, &maps)?;
                 rows.extend(shares(&label, &speeds, &maps, speeds[0], "of the first mapping"));
-                // "Similar to its preferences in the 4-thread case"; for webSearch with protobuf nothing is said.
+                // "Similar to its preferences in the 4-thread case"; for webSearch with protobuf the text is silent.
                 let paper = match (service, b) {
                     ("bigtable", _) | (_, 1) => Some(maps.len() - 1),
                     ("contentAnalyzer", _) | (_, 0) => Some(0),
@@ -294,7 +294,7 @@ pub(super) fn threads(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Figures 3.19 to 3.21: what the text says of Westmere.
+/// Figures 3.19 to 3.21: the text's statements on Westmere.
 fn westmere(lab: &Lab) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let (mut swings, mut changes) = (Vec::new(), 0);
@@ -333,7 +333,7 @@ fn westmere(lab: &Lab) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Figures 4.1 and 4.2: what a thread of each program asks of bus and cache.
+/// Figures 4.1 and 4.2: demand of a thread of each program on bus and cache.
 pub(super) fn characteristics(lab: &mut Lab) -> anyhow::Result<Found> {
     // §4.1: transactions per ms of the one, and 1.6 GB/s of the other.
     let printed = [Some(15_000.0), None, None, Some(25_000.0), None];
@@ -360,7 +360,7 @@ pub(super) fn characteristics(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(result(rows, note))
 }
 
-/// Table 4.1: the heuristic's mapping, and how far it is below the best.
+/// Table 4.1: the heuristic's mapping, and its distance from the best.
 pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Found> {
     let printed = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]];
     let mut rows = Vec::new();
@@ -438,8 +438,8 @@ mod tests {
 
     #[test]
     fn every_request_finds_a_line_in_one_state() {
-        // 100 requests of which 30 miss and 20 find a shared line: of the other 50 a tenth was written to, and half of
-        // the 30 had been fetched ahead.
+        // 100 requests, of which 30 miss and 20 find a shared line: of the other 50 a tenth was modified, and half of
+        // the 30 were prefetched.
         let seen = ServiceRates { requests: 100.0, misses: 30.0, shared: 20.0, ..ServiceRates::default() };
         let scenario = Load::four(CLOVERTOWN, "bigtable", None).scenario(1.0).unwrap();
         let mut phase = scenario.apps[0].program.phases[0].clone();

@@ -1,4 +1,4 @@
-//! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
+//! How thresholds are found (§2.1, §2.2): the costs of coherence and bandwidth at rising rates.
 
 use super::lab::{Arm, Lab, Run};
 use super::row::{At, Found, Row, level, percent, row, tally};
@@ -10,14 +10,14 @@ const RATES: [f64; 9] = [0.0, 5e-5, 1e-4, 1.75e-4, 2.6e-4, 4e-4, 6e-4, 9e-4, 1.3
 const CPI: f64 = 2.0;
 /// The slow-down at which a rate counts as high (§2.1).
 const HIGH: f64 = 1.05;
-/// The bandwidth threshold over the most that low row locality reaches (§2.2).
+/// The bandwidth threshold over the highest rate with low row locality (§2.2).
 pub(super) const BELOW: f64 = 0.8;
 /// Tasks of the bandwidth curves.
 const TASKS: usize = 10;
 /// Why memory delivers more here.
 const CHANNEL: &str =
     "with one channel of memory to a socket instead of four all three statements hold (sam-assumptions)";
-/// CPUs of the two sockets, each on a core of its own.
+/// CPUs of the two sockets, each on its own core.
 const TOGETHER: &str = "0,1";
 const APART: &str = "0,10";
 
@@ -29,7 +29,7 @@ fn pair(rate: f64, cpus: &str, work_s: f64) -> anyhow::Result<Scenario> {
     ))
 }
 
-/// Events per cycle of two threads apart, and what they gain together, at rising rates.
+/// Events per cycle of two threads apart, and their gain together, at rising rates.
 pub(super) fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
     let jobs: Vec<(f64, &str)> = RATES.iter().flat_map(|r| [(*r, TOGETHER), (*r, APART)]).collect();
     let work = |&(rate, cpus): &(f64, &str)| {
@@ -44,7 +44,7 @@ pub(super) fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
     Ok(runs.chunks(2).map(point).collect())
 }
 
-/// The rate at which being apart costs 5 %, if any does.
+/// The rate at which being apart costs 5 %, if there is one.
 pub(super) fn crossing(points: &[(f64, f64)]) -> Option<f64> {
     points.windows(2).find(|p| p[0].1 < HIGH && p[1].1 >= HIGH).map(|p| {
         let part = (HIGH - p[0].1) / (p[1].1 - p[0].1);
@@ -56,7 +56,7 @@ fn over_rate(x: f64) -> At {
     At { axis: "events/cycle", x, y: None }
 }
 
-/// What a curve has at `x`, straight between its points; `None` outside.
+/// Linear interpolation of a curve at `x`; `None` outside.
 fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let [a, b] = points.windows(2).find(|p| (p[0].0..=p[1].0).contains(&x)).and_then(|p| p.try_into().ok())?;
     Some(a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0))
@@ -105,7 +105,7 @@ fn copies(program: &str, n: usize, work_s: f64) -> anyhow::Result<Scenario> {
     Lab::scenario(&format!("[[app]]\nprogram = '{program}'\nthreads = {n}\nwork_s = {work_s}\ncpus = '0-9'\n"))
 }
 
-/// LLC misses per cycle of a socket with 1 to 10 copying tasks: of low, of high row-buffer locality.
+/// LLC misses per cycle of a socket with 1 to 10 copying tasks, at low and at high row-buffer locality.
 pub(super) fn socket(lab: &Lab) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let jobs: Vec<(&str, usize)> =
         ["membench-low", "membench"].into_iter().flat_map(|p| (1..=TASKS).map(move |n| (p, n))).collect();

@@ -12,39 +12,37 @@ const MACHINE: &str = "tilepro64";
 const COLUMNS: u32 = 8;
 /// The controller of figure 2, at the bottom left: tile (0, 7).
 const BOTTOM_LEFT: usize = 2;
-/// What watching costs one task (§5.1: 5.3 s become 5.8 s).
+/// Cost of observation for one task (§5.1: 5.3 s become 5.8 s).
 const COLLECTION: f64 = 5.8 / 5.3;
-/// How often the collection looks (§4.2: 20 Hz).
+/// Frequency of the collection (§4.2: 20 Hz).
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// Memory that a program walks through. Assumption: the paper prints no size. All of it is touched between two looks,
-/// so that what the collection costs is so many page faults per look: what a fault takes follows from it, and nothing
-/// else.
+/// Footprint of a program. Assumption, because the paper gives no size. All of it is touched between two looks, so that
+/// the collection costs this many page faults per look; only the time of a fault follows from it.
 const BLOCK: f64 = 16.0 * 1024.0 * 1024.0;
 /// Copies of the program (figures 4 and 5).
 const COPIES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Trials per seed: 60 with the usual ten (§4.3).
 const TRIALS: u64 = 6;
 
-/// A program of the paper, as its text describes it.
+/// A program of the paper, as described in its text.
 #[derive(Clone, Copy)]
 struct Program {
-    /// Cycles per instruction while everything hits.
+    /// Cycles per instruction with all hits.
     cpi: f64,
-    /// What is known of its accesses.
+    /// Figures of its accesses.
     text: &'static str,
     instructions: f64,
 }
 
-/// Read, modify, write and flush each line of a block (§3.2): one line at a time.
-/// Assumption: ten instructions per line, as the loop of `cotenant kernel rmw` has.
+/// Read, modify, write and flush each line of a block (§3.2), one line at a time. Assumption: ten instructions per
+/// line, like the loop of `cotenant kernel rmw`.
 const BENCH2: Program = Program { cpi: 1.0, text: "llc_apki = 100\nmlp = 1\nwriteback_ratio = 1", instructions: 5e7 };
-/// STREAM's copy. The processor is a 32-bit machine that loads or stores once per cycle: a line takes 16 loads, 16
-/// stores, and by assumption 8 instructions that count; it reads two lines, since the one that is written is fetched,
-/// too, and writes one back. The core works in order and nothing prefetches (Wikipedia on `TILEPro64`: in-order; no
-/// prefetcher is described anywhere), so what it has on its way are the line that it waits for and the one that it
-/// writes.
+/// STREAM's copy. The 32-bit processor loads or stores once per cycle: a line takes 16 loads, 16 stores, and by
+/// assumption 8 other instructions. It reads two lines, since the written one is fetched too, and writes one back. The
+/// core is in-order without prefetching (Wikipedia on `TILEPro64`; no prefetcher is described), so that in flight are
+/// the awaited line and the written one.
 const STREAM: Program = Program { cpi: 1.0, text: "llc_apki = 50\nmlp = 2\nwriteback_ratio = 0.5", instructions: 1e8 };
-/// Bytes that STREAM says that it copied, read and written, per instruction: twice a line in 40.
+/// Bytes that STREAM reports as copied, read and written, per instruction: twice a line in 40.
 const STREAM_BYTES: f64 = 2.0 * 64.0 / 40.0;
 /// A compiler (§3.2: cc1). Assumption: 20 accesses beyond the L2 per 1,000 instructions, half of them misses.
 const COMPILER: Program = Program { cpi: 1.0, text: "llc_apki = 40\nmlp = 1", instructions: 2e8 };
@@ -59,12 +57,12 @@ fn all_behind(controller: usize) -> Shares {
     shares
 }
 
-/// Where the memory of a task is, which the paper does not say: assumptions.
+/// The place of a task's memory, which the paper does not give: assumptions.
 #[derive(Clone, Copy)]
 enum Behind {
-    /// Behind one controller, each with the same chance.
+    /// Behind one controller, all equally likely.
     One,
-    /// Behind two to four controllers, each number with the same chance, and any shares with the same chance.
+    /// Behind two to four controllers, with uniformly drawn number and shares.
     Several,
 }
 
@@ -84,7 +82,7 @@ impl Behind {
 }
 
 impl Program {
-    /// One task of the program with its memory there: the program, and the app to which more may be added.
+    /// One task of the program with its memory there: the program, and an app that may be extended.
     fn task(self, name: &str, shares: Shares) -> String {
         let Self { cpi, text, instructions } = self;
         format!(
@@ -93,22 +91,22 @@ impl Program {
         )
     }
 
-    /// Seconds of one task that stays on a tile.
+    /// Seconds of one task fixed to a tile.
     fn on(self, tile: u32, shares: Shares, policy: &str, fault_s: f64) -> anyhow::Result<f64> {
         let task = format!("{}cpus = '{tile}'\n", self.task("a", shares));
         times(&task, policy, fault_s, 1)?.first().copied().context("no app")
     }
 
-    /// Seconds alone beside its controller, with a page fault of so many seconds.
+    /// Seconds alone beside its controller, with page faults of this many seconds.
     fn alone(self, policy: &str, fault_s: f64) -> anyhow::Result<f64> {
         self.on(0, all_behind(0), policy, fault_s)
     }
 }
 
-/// What a page fault must take for the collection to cost one striding task what it cost in the paper, seconds.
+/// Seconds of a page fault at which the collection costs one striding task what it cost in the paper.
 fn page_fault_s() -> anyhow::Result<f64> {
     let free = BENCH2.alone("none", 0.0)?;
-    // Faults take time from what is between two looks, so that twice as long ones cost more than twice as much.
+    // Faults take time from the work between two looks, so that twice as long ones cost more than twice as much.
     let mut fault_s = 1e-6;
     for _ in 0..4 {
         fault_s *= (COLLECTION - 1.0) / (BENCH2.alone("overhead", fault_s)? / free - 1.0);
@@ -116,7 +114,7 @@ fn page_fault_s() -> anyhow::Result<f64> {
     Ok(fault_s)
 }
 
-/// Seconds of each task under a policy, where each page that it touches between two looks costs it a fault.
+/// Seconds of each task under a policy; each page touched between two looks costs a fault.
 fn times(tasks: &str, policy: &str, fault_s: f64, seed: u64) -> anyhow::Result<Vec<f64>> {
     let mut scenario = Lab::scenario_on(MACHINE, tasks)?;
     scenario.observation.cost_s = 0.0;
@@ -127,8 +125,7 @@ fn times(tasks: &str, policy: &str, fault_s: f64, seed: u64) -> anyhow::Result<V
     Ok(outcome.apps.iter().map(|app| app.time_s).collect())
 }
 
-/// Seconds of a program on each tile, in the order of their numbers, with its memory behind the controller at the
-/// bottom left.
+/// Seconds of a program on each tile by number, with its memory behind the controller at the bottom left.
 fn grid(lab: &Lab, what: &str, program: Program) -> anyhow::Result<Vec<f64>> {
     let tiles: Vec<u32> = (0..COLUMNS * COLUMNS).collect();
     lab.parallel(what, &tiles, |tile: &u32| program.on(*tile, all_behind(BOTTOM_LEFT), "none", 0.0))
@@ -181,7 +178,7 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// Name, policy, and whether watching costs what it cost in the paper.
+/// Name, policy, and whether observation costs what it cost in the paper.
 const ARMS: [(&str, &str, bool); 5] = [
     ("baseline", "none", false),
     ("overhead", "overhead", true),
@@ -190,7 +187,7 @@ const ARMS: [(&str, &str, bool); 5] = [
     ("weighted, counted for nothing", "weighted", false),
 ];
 
-/// The tasks of a trial that the paper draws.
+/// The tasks of a trial shown by the paper.
 const TASKS: [&str; 3] = ["slowest task", "median task", "fastest task"];
 
 /// Seconds of the slowest, the median and the fastest task of each trial, for each arm.
@@ -200,7 +197,7 @@ fn trials(lab: &Lab, what: &str, program: Program, behind: Behind, copies: usize
     let fault_s = page_fault_s()?;
     let seeds: Vec<u64> = (1..=lab.effort.seeds * TRIALS).collect();
     let one = |seed: &u64| {
-        // Which controllers have the memory of a task is drawn.
+        // The controllers of a task's memory are drawn.
         let mut rng = fastrand::Rng::with_seed(*seed);
         let tasks: String = (0..copies).map(|i| program.task(&format!("t{i}"), behind.draw(&mut rng))).collect();
         let run = |(_, policy, cost): (&str, &str, bool)| {
@@ -219,14 +216,14 @@ fn median(values: &[f64]) -> f64 {
     Spread::of(values, "", "", "").median
 }
 
-/// What the paper draws of a task's seconds: the seconds themselves, or what it copied per second.
+/// The paper's measure of a task: seconds, or copied bytes per second.
 #[derive(Clone, Copy)]
 struct Drawn {
     unit: &'static str,
     of: fn(f64) -> f64,
 }
 
-/// What the copies of a program take, by [`COPIES`] and [`ARMS`].
+/// Times of the program's copies, by [`COPIES`] and [`ARMS`].
 fn all_trials(lab: &Lab, what: &str, program: Program, behind: Behind) -> anyhow::Result<Vec<Vec<Trials>>> {
     COPIES.into_iter().map(|copies| trials(lab, what, program, behind, copies)).collect()
 }
@@ -287,7 +284,7 @@ fn faster(a: f64, b: f64) -> f64 {
     percent(b / a)
 }
 
-/// What §4.3 says of STREAM, and why ours differs where it does.
+/// The statements of §4.3 on STREAM, and why ours differ.
 fn of_stream(all: &Medians, why: &str) -> Vec<Row> {
     let m = &all[all.len() - 1];
     let most = lowest(all.iter().map(|m| faster(m[1], m[0])));
@@ -300,7 +297,7 @@ fn of_stream(all: &Medians, why: &str) -> Vec<Row> {
     ]
 }
 
-/// What §4.3 says of bench2.
+/// The statements of §4.3 on bench2.
 fn of_bench2(all: &Medians) -> Vec<Row> {
     let m = &all[all.len() - 1];
     let least = lowest(all.iter().flat_map(|m| [faster(m[2], m[1]), faster(m[3], m[1])]));
@@ -448,7 +445,7 @@ mod tests {
         let long = Program { instructions: 40.0 * BENCH2.instructions, ..BENCH2 };
         for (policy, expected) in [("weighted", between), ("brute-force", beside)] {
             let took = times(&long.task("a", shares), policy, 0.0, 1).unwrap()[0] / 40.0;
-            // Where it starts is the kernel's choice, and it is not looked at for a moment.
+            // The kernel chooses where it starts, and the first sample comes a moment later.
             assert!((took / expected - 1.0).abs() < 1e-3, "{policy}: {took} s, {expected} s on its tile");
         }
     }

@@ -1,7 +1,6 @@
-//! Why statements of the papers are not met, for those rows that do not say so themselves: what was tried, by changing
-//! one thing at a time and running the experiment again, and what came of it. What was changed is something that the
-//! machine or the programs could really have. The pages of the experiments have the figures
-//! (`lab/docs/reproduce-*.md`).
+//! Reasons for unmet statements of the papers, for rows without one of their own: found by changing one thing at a
+//! time, within what the machine or the programs could really have, and repeating the experiment. The pages of the
+//! experiments have the figures (`lab/docs/reproduce-*.md`).
 
 /// A sentence for an experiment.
 const WHY: &[(&str, &str)] = &[
@@ -78,13 +77,13 @@ const WHY: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same where only a part of it ran, and there is no such sentence.
+/// The same if only a part of it ran, which has no such sentence.
 const QUICK: &str = "only a part of the cases ran (--quick)";
 
-/// Where nothing that was tried makes it as in the paper, and all of the cases ran.
+/// If no tried change meets the paper, and all cases ran.
 const NOT_FOUND: &str = "the cause was not found";
 
-/// The sentence, for rows that do not say it themselves.
+/// The sentence, for rows without their own.
 pub(super) fn of(experiment: &str, quick: bool) -> &'static str {
     let sentence = WHY.iter().find(|(name, _)| *name == experiment).map(|(_, why)| *why);
     sentence.unwrap_or(if quick { QUICK } else { NOT_FOUND })

@@ -1,4 +1,4 @@
-//! `cotenant-lab validate`: slowdowns that were measured, against those that `sim --mix` predicts.
+//! `cotenant-lab validate`: measured slowdowns against the predictions of `sim --mix`.
 
 mod truth;
 
@@ -32,10 +32,10 @@ measured.csv, with a row per program of a run; slowdown is time together over ti
   2,mcf06,1.05
   2,povray06,1.00";
 
-/// How many of the worst predictions are shown.
+/// Number of worst predictions shown.
 const WORST: usize = 10;
 
-/// Slowdowns from which on errors are given apart: over all programs, the many that nothing slows flatter a model.
+/// Slowdowns from which errors are also given separately: the many programs without slowdown flatter a model.
 const SLOWED: [f64; 2] = [1.1, 1.2];
 
 /// Arguments of `cotenant-lab validate`.
@@ -62,7 +62,7 @@ pub struct Args {
 struct Prediction {
     run: String,
     program: String,
-    /// What ran beside it, in the order of the names: `lbm06, mcf06 x2`.
+    /// Its co-runners in the order of names: `lbm06, mcf06 x2`.
     beside: String,
     measured: f64,
     predicted: f64,
@@ -77,7 +77,7 @@ struct LeftOut {
     why: String,
 }
 
-/// Of absolute values of errors.
+/// Absolute errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Errors {
     median: f64,
@@ -85,16 +85,16 @@ struct Errors {
     p90: f64,
 }
 
-/// Spearman's; `None` where there is nothing to rank.
+/// Spearman's; `None` if there is nothing to rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Ranks {
-    /// The median over the runs in which something can be ranked.
+    /// The median over the runs that can be ranked.
     inside_runs: Option<f64>,
-    /// How many these are.
+    /// Their number.
     runs: usize,
-    /// Of victims that ran beside the same programs.
+    /// For victims with the same co-runners.
     per_aggressor: Inside,
-    /// Of what ran beside the same victim.
+    /// For co-runners of the same victim.
     per_victim: Inside,
     /// Over all programs of all runs.
     overall: Option<f64>,
@@ -103,24 +103,24 @@ struct Ranks {
 /// A rank correlation inside groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Inside {
-    /// Over the groups in which something can be ranked.
+    /// Over the groups that can be ranked.
     median: Option<f64>,
-    /// How many these are.
+    /// Their number.
     groups: usize,
 }
 
-/// Two programs that ran beside each other, of which one was slowed more.
+/// Pairs of co-running programs, one of which was slowed more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Pairs {
     pairs: usize,
-    /// The part of them of which the same one is predicted to be slowed more; `None` without a pair.
+    /// Fraction predicted in the right order; `None` without a pair.
     ordered_rightly: Option<f64>,
 }
 
-/// What is said of programs that were slowed by so much or more.
+/// Results for programs slowed at least this much.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Slowed {
-    /// The least slowdown that was measured.
+    /// The least measured slowdown.
     from: f64,
     programs: usize,
     rank_correlation: Option<f64>,
@@ -132,14 +132,14 @@ struct Slowed {
 struct Verdict {
     machine: String,
     runs: usize,
-    /// Slowdowns that were measured and predicted.
+    /// Measured and predicted slowdowns.
     programs: usize,
     rank_correlation: Ranks,
     pairs: Pairs,
     error: Errors,
-    /// Of those that were slowed clearly.
+    /// Results for clearly slowed programs.
     slowed: Vec<Slowed>,
-    /// What saying "nobody is slowed down" of every program would have been worth.
+    /// The error of predicting no slowdown for every program.
     error_of_no_slowdown: Errors,
     left_out: Vec<LeftOut>,
     predictions: Vec<Prediction>,
@@ -148,7 +148,7 @@ struct Verdict {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a file or the machine is wrong, and where nothing can be predicted.
+/// If a file or the machine is invalid, or nothing can be predicted.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let read = |path: &Path| bounded::given_text(path).map_err(|e| usage(format!("{}: {e}", path.display())));
     let runs = truth::parse(&read(&args.file)?).map_err(|e| usage(format!("{}:{e}", args.file.display())))?;
@@ -229,10 +229,10 @@ pub(crate) fn machine(name: &str) -> anyhow::Result<Machine> {
     machine.map_err(|e| usage(format!("--machine: {e}")))
 }
 
-/// Predicts each run; those that cannot be predicted are named with the reason.
+/// Predicts each run; runs without a prediction are named with the reason.
 ///
 /// # Errors
-/// Where the machine is one on which it matters where programs stand: then no run can be predicted.
+/// If the result would depend on where programs run on this machine: then no run can be predicted.
 fn predict(
     sim: &SimMachine,
     own: &BTreeMap<String, Program>,
@@ -278,7 +278,7 @@ fn predicted(
     if run.members.iter().all(|m| m.slowdown.is_none()) {
         return Err(Why::Other("no slowdown is given; give at least one".to_owned()));
     }
-    // Alone its slowdown is 1 by definition; to predict that is nothing to be proud of.
+    // Alone its slowdown is 1 by definition, so that predicting it proves nothing.
     if programs.len() < 2 {
         return Err(Why::Other("one program only; add a row for each that ran beside it".to_owned()));
     }
@@ -376,14 +376,14 @@ impl Inside {
 }
 
 impl Pairs {
-    /// Of programs of different names in each run.
+    /// For programs of different names in each run.
     fn of(predictions: &[Prediction]) -> Self {
         let (mut pairs, mut right) = (0, 0);
         for run in grouped(predictions.iter().map(|p| (&*p.run, p))).values() {
             for (i, one) in run.iter().enumerate() {
                 for other in run[..i].iter().filter(|o| o.program != one.program && o.measured != one.measured) {
                     pairs += 1;
-                    // Equal predictions say nothing.
+                    // Equal predictions do not rank.
                     let agrees = (one.measured - other.measured) * (one.predicted - other.predicted) > 0.0;
                     right += usize::from(agrees);
                 }
@@ -393,7 +393,7 @@ impl Pairs {
     }
 }
 
-/// `None` of none. The 90th percentile is the least value within which nine tenths of them lie (nearest rank).
+/// `None` if empty. The 90th percentile is the nearest rank.
 fn errors(errors: impl Iterator<Item = f64>) -> Option<Errors> {
     let mut sizes: Vec<f64> = errors.map(f64::abs).collect();
     sizes.sort_by(f64::total_cmp);
@@ -401,7 +401,7 @@ fn errors(errors: impl Iterator<Item = f64>) -> Option<Errors> {
     Some(Errors { median: median(&sizes)?, mean: sizes.iter().sum::<f64>() / sizes.len() as f64, p90 })
 }
 
-/// Of sorted values.
+/// Expects sorted values.
 fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))

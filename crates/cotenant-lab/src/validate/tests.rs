@@ -58,7 +58,7 @@ fn pairs_are_ordered_by_victim_and_by_company() {
     let Ranks { per_aggressor, per_victim, .. } = verdict.rank_correlation;
     assert_eq!(per_aggressor, Inside { median: Some(0.0), groups: 2 }, "1 and -1");
     assert_eq!(per_victim, Inside { median: Some(1.0), groups: 3 }, "a 1, b -1, l 1");
-    // In run 1 a is slowed more and predicted to be; in run 2 l is, and b is predicted to be.
+    // In run 1 a is slowed more and predicted so; in run 2 l is, but b is predicted.
     assert_eq!(verdict.pairs, Pairs { pairs: 2, ordered_rightly: Some(0.5) });
     let tied = [of("1", "a", "l", 1.5, 1.2), of("1", "l", "a", 1.1, 1.2)];
     for two in [tied.clone(), {

@@ -1,10 +1,10 @@
-//! What was measured: a CSV file with one row per program of a run.
+//! Measurements: a CSV file with one row per program of a run.
 
 use std::collections::BTreeMap;
 
-/// Most rows of a file: comparing ranks takes their number squared.
+/// Most rows of a file: rank comparison is quadratic.
 const ROWS: usize = 20_000;
-/// Most bytes of a name: who is unknown is compared with all who are known.
+/// Most bytes of a name: unknown names are compared with all known ones.
 const NAME: usize = 256;
 
 /// A program in a run.
@@ -12,11 +12,11 @@ const NAME: usize = 256;
 pub(super) struct Member {
     /// Its name.
     pub(super) program: String,
-    /// Time together over time alone, > 0; `None` where only the company was measured.
+    /// Time together over time alone, > 0; `None` for a co-runner without a measurement.
     pub(super) slowdown: Option<f64>,
 }
 
-/// Programs that ran beside each other.
+/// Co-running programs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
     /// Its name in the file.
@@ -25,7 +25,7 @@ pub(super) struct Run {
     pub(super) members: Vec<Member>,
 }
 
-/// Where the columns are.
+/// Positions of the columns.
 struct Columns {
     run: usize,
     program: usize,
@@ -43,7 +43,7 @@ const HEADS: &str = "run, program, and either slowdown or alone_s and together_s
 /// Reads runs, in the order of their first rows.
 ///
 /// # Errors
-/// Number of the line, what is wrong there, and what to write.
+/// On errors: the line number, what is wrong, and the remedy.
 pub(super) fn parse(text: &str) -> Result<Vec<Run>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -121,7 +121,7 @@ impl Measured {
                 alone.zip(together).map(|(alone, together)| together / alone)
             }
         };
-        // Of two sound numbers of seconds the quotient may still be none.
+        // The quotient of two valid numbers of seconds may still be invalid.
         if slowdown.is_some_and(|v| !(1e-3..=1e6).contains(&v)) {
             return Err(
                 "the slowdown is not between 0.001 and 1,000,000; it is time together over time alone".to_owned()
@@ -131,7 +131,7 @@ impl Measured {
     }
 }
 
-/// A number above 0; none where nothing is written.
+/// A number above 0; `None` for an empty field.
 fn positive(name: &str, cell: &str) -> Result<Option<f64>, String> {
     if cell.is_empty() {
         return Ok(None);

@@ -1,8 +1,9 @@
-//! `cotenant-lab cluster-sim` through the binary, as a program beside it speaks with it.
+//! `cotenant-lab cluster-sim` through the binary, over its pipes like a scheduler.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+/// Holds cluster/pays.
 #[test]
 fn each_line_is_answered_before_the_next_is_asked() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_cotenant-lab"));

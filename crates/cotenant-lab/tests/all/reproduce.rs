@@ -61,7 +61,7 @@ fn reproduce(args: &[&str]) -> Output {
     Command::new(LAB).arg("reproduce").args(args).output().unwrap()
 }
 
-/// The users' program, which `cargo test --workspace` builds, too.
+/// The users' binary, which `cargo test --workspace` builds too.
 fn cotenant() -> Option<PathBuf> {
     let path = Path::new(LAB).with_file_name("cotenant");
     if !path.is_file() {
@@ -71,6 +71,8 @@ fn cotenant() -> Option<PathBuf> {
     Some(path)
 }
 
+/// Promise sim/reproduce: `reproduce` sets the papers' figures beside ours with a verdict, gives the same bytes each
+/// time, and pairs runs on this machine.
 #[test]
 fn every_experiment_is_listed_and_others_are_refused() {
     let output = reproduce(&["--list"]);
@@ -92,6 +94,7 @@ fn every_experiment_is_listed_and_others_are_refused() {
     );
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
     let output = reproduce(&["--quick", "--json"]);
@@ -133,6 +136,7 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
 }
 
 /// A machine of the user's that has the name of a shipped one is theirs, and no figure of a paper's experiment.
+/// Holds sim/reproduce.
 #[test]
 fn machines_of_the_users_change_nothing_but_where_they_are_asked_for() {
     let data = std::env::temp_dir().join(format!("cotenant-own-machines-{}", std::process::id()));
@@ -159,7 +163,7 @@ fn machines_of_the_users_change_nothing_but_where_they_are_asked_for() {
     fs::remove_dir_all(data).unwrap();
 }
 
-/// A command line in a terminal of 80 columns; `None`, said aloud, where there is none.
+/// Runs a command line in a terminal of 80 columns; `None`, with a message, without `script`.
 fn in_a_terminal(line: &str) -> Option<Child> {
     let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
     if !probe.is_ok_and(|out| out.status.success()) {
@@ -172,6 +176,7 @@ fn in_a_terminal(line: &str) -> Option<Child> {
     Some(script.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
 }
 
+/// Holds run/terminal.
 #[test]
 fn tables_fit_the_terminal() {
     for what in ["--list", "--quick --seeds 1 sam-fig2"] {
@@ -185,13 +190,14 @@ fn tables_fit_the_terminal() {
     }
 }
 
+/// Holds run/terminal.
 #[test]
 fn how_far_it_is_is_shown_however_long_a_part_takes() {
     let Some(mut script) = in_a_terminal(&format!("{LAB} reproduce resense-optimal")) else { return };
     let mut shown = String::new();
     let mut bytes = [0; 4096];
     let mut screen = script.stdout.take().unwrap();
-    // Drawn again although nothing has ended meanwhile.
+    // Redraws although nothing has ended meanwhile.
     let again = |shown: &str| {
         let drawn: Vec<&str> = shown.split('\r').filter(|line| line.ends_with(" simulations\x1b[K")).collect();
         drawn.windows(2).any(|two| two[0] == two[1])
@@ -205,7 +211,7 @@ fn how_far_it_is_is_shown_however_long_a_part_takes() {
     script.wait().unwrap();
 }
 
-/// Simulated results change only where that is meant: rows of each experiment, and the sum of their figures.
+/// Guards simulated results against unintended changes: rows of each experiment, and the sum of their figures.
 fn as_before(results: &[Value]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/quick.txt");
     let now = results.iter().map(|result| {
@@ -222,7 +228,7 @@ fn as_before(results: &[Value]) {
     for ((name, rows, sum), before) in now.zip(text.lines()) {
         let [of, count, figures] = before.split(' ').collect::<Vec<_>>()[..] else { panic!("{before}") };
         let figures: f64 = figures.parse().unwrap();
-        // Where another libm rounds a logarithm otherwise, the last digits may differ.
+        // Another libm may round a logarithm differently, so that the last digits may differ.
         let same = (sum - figures).abs() <= 1e-6 * figures.abs().max(1e-9);
         assert!(
             (name, rows.to_string().as_str()) == (of, count) && same,
@@ -238,8 +244,7 @@ fn on_this_machine(data: Option<&Path>, names: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What studies on this machine come to, for a user with this data folder; `None` where two programs have no two CPUs,
-/// or others take these.
+/// Results of studies on this machine with this data folder; `None` if two programs lack two free CPUs.
 fn real(data: Option<&Path>, names: &[&str]) -> Option<Vec<Value>> {
     cotenant()?;
     let output = on_this_machine(data, names);
@@ -252,6 +257,7 @@ fn real(data: Option<&Path>, names: &[&str]) -> Option<Vec<Value>> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn pairs_are_measured_on_this_machine() {
     let refused = reproduce(&["--real", "sam-fig1"]);
@@ -271,6 +277,7 @@ fn pairs_are_measured_on_this_machine() {
     assert!(of("xz: suffers").is_some() || note.contains("xz is left out"), "{note}");
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn naps_are_weighed_on_this_machine() {
     let Some(results) = real(None, &["tang-rn-simple", "tang-rn-overhead"]) else { return };
@@ -299,6 +306,7 @@ fn naps_are_weighed_on_this_machine() {
     assert!(of(1, "tracking: Cotenant's own CPU time")["measured"].as_f64().unwrap() > 0.0, "somebody looked");
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn naps_and_padding_are_studied_on_this_machine() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -311,7 +319,7 @@ fn naps_and_padding_are_studied_on_this_machine() {
     };
     let row = of("tang-naps", "naps 10/20 ms: share of the time").expect("a program that naps");
     assert!((row["paper"].as_f64().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{row}");
-    // It naps, whatever the load; how well it keeps the rate is the benchmark's to say.
+    // It naps under any load; the benchmark checks how well it keeps the rate.
     assert!((0.01..0.9).contains(&row["measured"].as_f64().unwrap()), "{row}");
     for label in
         ["batch as it is: speed of bst-8mb", "batch 10/20 ms: speed of bst-8mb", "batch 10/20 ms: its own rate"]

@@ -39,7 +39,7 @@ d,mcf06,1\nd,mcf06,1\nd,mcf06,1\ne,mcf06,1\n";
     assert!(why(0).starts_with("there is no program 'nobody'"), "{json}");
     assert_eq!(why(1), "3 programs, but there are 2 cores; name at most 2");
     assert!(why(2).starts_with("one program only"), "{json}");
-    // What asks nothing of cache and memory runs as alone.
+    // A program without cache and memory accesses runs as fast as alone.
     let mine = json["predictions"].as_array().unwrap().iter().find(|p| p["program"] == "mine").unwrap();
     assert!(mine["error"].as_f64().unwrap().abs() < 1e-6, "{mine}");
 

@@ -1,4 +1,4 @@
-//! Looks at the program's memory by each of the ways, and what they came to.
+//! Looks at the program's memory by each method, and their results.
 
 use crate::program::Program;
 use cotenant_linux::sense::memory::{Accessed, Collector, Found, Watched, areas_of, ends_of, page_samples};
@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long accesses gather between clearing and reading.
+/// Time for accesses to accumulate between clearing and reading.
 const WINDOW: Duration = Duration::from_millis(50);
 
 /// Ways to look.
 #[derive(Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// Not at all: what two windows differ by anyhow.
+    /// No look: the usual difference of two windows.
     Nothing,
-    /// Where all pages are.
+    /// The place of all pages.
     Placement,
-    /// Where some are.
+    /// The place of some pages.
     Drawn,
-    /// Which were accessed.
+    /// Accessed pages.
     Accessed,
 }
 
-/// Looks so far.
+/// Number of looks.
 pub struct Looks {
     fs: FsRoot,
     accessed: Accessed,
@@ -36,8 +36,7 @@ pub struct Looks {
     pub count: u32,
     /// CPU time of the looks.
     pub spent: Duration,
-    /// Pages found: all, in the part that is written to, how many that really are, and the standard error that
-    /// estimates state; sums.
+    /// Pages found: all, in the written part, the real number, and the estimates' standard error; sums.
     found: f64,
     in_part: f64,
     truth: f64,
@@ -63,14 +62,14 @@ impl Looks {
         }
     }
 
-    /// Whether large processes are looked at by pages drawn at random.
+    /// Whether large processes are sampled by random pages.
     pub fn draws() -> bool {
         Accessed::new(&FsRoot::live(), 1).expect("accessed bits").draws().is_ok()
     }
 
-    /// Looks once; accesses gather for `gather` at most.
+    /// Looks once; accesses gather for at most `gather`.
     pub fn look(&mut self, how: How, program: &mut Program, gather: Duration) {
-        // The program is asked twice, whatever the way: that costs it a little, too.
+        // The program's progress is read twice for every method, because that costs it a little too.
         let before = program.progress();
         let cpu = sys::thread_cpu_time();
         let used = |since: Duration| sys::thread_cpu_time().saturating_sub(since);
@@ -107,7 +106,7 @@ impl Looks {
                 };
                 self.spent += used(ended);
                 let all: f64 = by_area.values().sum();
-                // Single pages are told by the node that they really are on.
+                // Single pages are assigned to their real node.
                 let part = if self.accessed.draws().is_ok() { Some(all) } else { by_area.get(&NodeId(1)).copied() };
                 self.found += all;
                 self.in_part += part.unwrap_or(0.0);
@@ -122,7 +121,7 @@ impl Looks {
         self.spent.as_secs_f64() / f64::from(self.count.max(1))
     }
 
-    /// What a row says of them.
+    /// Its results in a row.
     pub fn row(&self) -> Value {
         json!({
             "looks": self.count,

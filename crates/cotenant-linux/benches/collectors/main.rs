@@ -1,18 +1,17 @@
-//! What finding out which memory is accessed costs, and how right it is: rate against cost against accuracy, on a
-//! program of 1 GB, and of 8 GB where that much is free, that writes to pages at random in a quarter of its memory.
-//! One JSON object per line.
+//! Cost and accuracy of finding accessed memory: rate against cost against accuracy, on a program of 1 GB, and of 8 GB
+//! if that much is free, that writes to random pages in a quarter of its memory. One JSON object per line.
 //!
 //! Windows with and without collection alternate. `ratio` is the program's writes per second of its own CPU time with
-//! collection over those without (geometric mean of the pairs; lowest and highest beside it): what other programs
-//! take from it cancels out. `cpu_percent` is what the collector itself took. `share` is the part of what was found
-//! that lies in the quarter that is written to (the truth is 1), `pages` how many pages were found over how many were
-//! written to. Of `placement`, which walks all pages, and `drawn`, which asks for some at random, `pages` is what was
-//! found resident over what is; `error` is the standard error that an estimate states, in the same measure.
+//! collection over those without (geometric mean of the pairs, with minimum and maximum), so that the effect of other
+//! programs cancels out. `cpu_percent` is the collector's own CPU time. `share` is the fraction of findings in the
+//! written quarter (ideally 1), `pages` the pages found over the pages written. For `placement`, which walks all pages,
+//! and `drawn`, which samples random ones, `pages` is the resident pages found over the real number; `error` is the
+//! estimate's standard error in the same unit.
 //!
-//! With `COTENANT_BENCH_SEGMENTS=PAIRS` it measures instead what a look costs the program's throughput, to a few
-//! tenths of a percent ([`segments`]); 200 pairs take 19 minutes. `COTENANT_BENCH_THREADS` says how many threads the
-//! program has, 1 by default: with as many as there are CPUs the collector takes its time from the program. `huge` is
-//! the share of its memory that the kernel gave huge pages to.
+//! With `COTENANT_BENCH_SEGMENTS=PAIRS` it measures instead the cost of a look for the program's throughput, to a few
+//! tenths of a percent ([`segments`]); 200 pairs take 19 minutes. `COTENANT_BENCH_THREADS` is the number of the
+//! program's threads, 1 by default: with one per CPU the collector takes its time from the program. `huge` is the
+//! fraction of its memory in huge pages.
 
 mod look;
 mod program;
@@ -50,7 +49,7 @@ fn by_windows(pairs: usize, threads: usize) {
             (How::Accessed, 1.0),
             (How::Accessed, 0.3),
         ] {
-            // The larger, the slower one look: 200 ms and more for 8 GB.
+            // Larger memory slows a look: 200 ms and more for 8 GB.
             if gb == 8 && rate > 1.0 && how == How::Accessed && !draws {
                 continue;
             }
@@ -60,7 +59,7 @@ fn by_windows(pairs: usize, threads: usize) {
     }
 }
 
-/// Segments are as short as a look allows: the shorter, the more of them it takes.
+/// Segments are as short as a look allows, which maximizes their number.
 fn by_segments(pairs: usize, threads: usize) {
     let mut rows = Report::new("collectors-segments");
     let short = [(How::Nothing, 250), (How::Drawn, 250), (How::Accessed, 500), (How::Placement, 500)];
@@ -72,7 +71,7 @@ fn by_segments(pairs: usize, threads: usize) {
     ] {
         let Some(mut program) = start(gb, pages, threads) else { continue };
         for &(how, length) in ways {
-            // As much time for each at most as 500 ms take: what is looked at for long loses much.
+            // Time limit of each: that of 500 ms of looks, because long looks lose much.
             let pairs = pairs.min(pairs * 500 / length);
             let row = json!({"gb": gb, "page_size": pages, "huge": program.huge(), "threads": threads});
             let measured = segments::measure(&mut program, how, Duration::from_millis(length as u64), pairs);
@@ -81,7 +80,7 @@ fn by_segments(pairs: usize, threads: usize) {
     }
 }
 
-/// The program, where there is room for twice as much.
+/// The program, if there is room for twice its size.
 fn start(gb: usize, pages: &str, threads: usize) -> Option<Program> {
     if free_gb() < 2 * gb {
         eprintln!("skipped: {gb} GB, of which twice as much must be free: {} GB are", free_gb());
@@ -114,7 +113,7 @@ fn speed(program: &mut Program, meanwhile: impl FnOnce(&mut Program)) -> f64 {
     (after.writes - before.writes) as f64 / ((after.cpu - before.cpu) as f64 / 1e9)
 }
 
-/// One way and rate.
+/// One method and rate.
 fn measure(program: &mut Program, how: How, rate: f64, pairs: usize) -> Value {
     let every = Duration::from_secs_f64(1.0 / rate);
     let length = Duration::from_secs(2).max(every * 2);

@@ -1,4 +1,4 @@
-//! The program that is looked at: it writes to pages at random in a quarter of its memory.
+//! The observed program: it writes to random pages in a quarter of its memory.
 
 use cotenant_linux::sense::memory::areas_of;
 use cotenant_linux::{FsRoot, sys};
@@ -11,9 +11,9 @@ use std::time::Instant;
 
 pub const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
 const PAGE: usize = 4096;
-/// Of how many pages one is written to.
+/// One in this many pages is written.
 const PART: usize = 4;
-/// Writes that are counted together: tenths of a millisecond.
+/// Writes counted together: tenths of a millisecond.
 const BATCH: u64 = 1_000;
 
 /// The program, killed on drop.
@@ -22,18 +22,18 @@ pub struct Program {
     pub pid: u32,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// Its areas as if the part that is written to were alone on node 1.
+    /// Its areas, as if the written part were alone on node 1.
     pub areas: Vec<Area>,
     part_pages: f64,
 }
 
-/// How far it is.
+/// Its progress.
 #[derive(Clone, Copy)]
 pub struct Progress {
     pub writes: u64,
     /// CPU time of all its threads, ns.
     pub cpu: u64,
-    /// Its clock at the same moment, ns.
+    /// Its clock at the same time, ns.
     pub clock: u64,
 }
 
@@ -62,7 +62,7 @@ impl Program {
         Self { pid: child.id(), child, stdin, stdout, areas, part_pages: (bytes / PART / PAGE) as f64 }
     }
 
-    /// How far it is now.
+    /// Its current progress.
     pub fn progress(&mut self) -> Progress {
         self.stdin.write_all(b"\n").unwrap();
         let mut line = String::new();
@@ -77,7 +77,7 @@ impl Program {
         self.areas.iter().map(Area::resident).sum::<u64>() as f64
     }
 
-    /// The share of its memory that really is in huge pages, 0–1: the kernel gives them where it finds room.
+    /// Fraction (0–1) of its memory that is really in huge pages: the kernel provides them as available.
     pub fn huge(&self) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).unwrap_or_default();
         let kb = |name: &str| {
@@ -87,18 +87,18 @@ impl Program {
         kb("AnonHugePages:") / kb("Rss:")
     }
 
-    /// Pages that so many random writes since `before` have reached.
+    /// Expected pages reached by the random writes since `before`.
     pub fn touched(&mut self, before: Progress) -> f64 {
         let writes = (self.progress().writes - before.writes) as f64;
         self.part_pages * -(-writes / self.part_pages).exp_m1()
     }
 }
 
-/// An area of its own, all of it resident. `PROT_NONE` pages around it keep the kernel from joining it to others.
+/// A fully resident area of its own. `PROT_NONE` pages around it keep the kernel from merging it with others.
 fn area(bytes: usize, huge: bool) -> *mut u8 {
     let guard = 2 << 20;
     let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    // SAFETY: a new mapping that nobody else knows; the advice and the protection are for its inner part, whose start
+    // SAFETY: a new mapping without other references; the advice and the protection are for its inner part, whose start
     // is a multiple of a huge page.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -129,7 +129,7 @@ pub fn run(spec: &str) -> ! {
                     x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let page = ((u128::from(x) * u128::from(pages)) >> 64) as usize;
                     // SAFETY: inside the area of `part` bytes, which stays mapped and is accessed by these threads
-                    // alone, each time as atomics.
+                    // only, always as atomics.
                     let at = unsafe { AtomicU8::from_ptr((hot as *mut u8).add(page * PAGE)) };
                     at.store(at.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 }

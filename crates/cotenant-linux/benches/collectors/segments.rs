@@ -1,6 +1,6 @@
-//! What a look costs the program, to a few tenths of a percent: in one run of the program neighbouring segments with
-//! one look and without alternate, in the order with, without, without, with, …, so that what drifts touches both
-//! alike; the answer is the median over hundreds of pairs.
+//! Cost of a look for the program, to a few tenths of a percent: within one run, neighbouring segments with one look
+//! and without alternate, in the order with, without, without, with, …, so that drift affects both alike. The result is
+//! the median over hundreds of pairs.
 
 use crate::look::{How, Looks};
 use crate::program::Program;
@@ -8,12 +8,12 @@ use cotenant_model::stats::median::{Median, middle};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Looks per second at most: of accesses, and at where pages are.
+/// Limit of looks per second: at accesses, and at the place of pages.
 const MOST_PER_S: [f64; 2] = [20.0, 1.0];
-/// What looking may cost by default, of a CPU.
+/// Default budget of looks, in CPUs.
 const BUDGET: f64 = 0.01;
 
-/// Writes per second in a segment, by the clock and by the program's own CPU time, and how long it was.
+/// Writes per second in a segment, by the clock and by the program's own CPU time, and its duration.
 struct Segment {
     per_s: f64,
     per_cpu_s: f64,
@@ -29,11 +29,10 @@ fn segment(program: &mut Program, length: Duration, meanwhile: impl FnOnce(&mut 
     Segment { per_s: writes / seconds, per_cpu_s: writes / ((after.cpu - before.cpu) as f64 * 1e-9), seconds }
 }
 
-/// So many pairs of segments of that length. `ratio` is the program's speed with a look over that without, by the
-/// clock (`cpu_ratio`: by its CPU time): the median, and the ends of the interval that holds it 95 times in 100.
-/// `lost_ms` is what a look costs it. Looks lose alike, so that `hz` of them a second, which is what the default
-/// budget allows, cost `lost_percent`, and `hz_of_1_percent` of them one percent of its speed, null where a look
-/// costs nothing.
+/// Measures this many pairs of segments of that length. `ratio` is the program's speed with a look over that without,
+/// by the clock (`cpu_ratio`: by its CPU time): the median and its 95 % interval. `lost_ms` is the cost of a look. `hz`
+/// looks a second, the default budget, cost `lost_percent`; `hz_of_1_percent` cost one percent, null if a look costs
+/// nothing.
 pub fn measure(program: &mut Program, how: How, length: Duration, pairs: usize) -> Value {
     let mut looks = Looks::new(program);
     let (mut ratios, mut cpu_ratios, mut seconds) = (Vec::new(), Vec::new(), 0.0);
@@ -53,7 +52,7 @@ pub fn measure(program: &mut Program, how: How, length: Duration, pairs: usize) 
     let hz = if looks.count > 0 { most.min(BUDGET / looks.seconds()) } else { 0.0 };
     let lost = |ratio: f64| (1.0 - ratio) * seconds;
     let one_percent = |ratio: f64| (lost(ratio) > 0.0 && how != How::Nothing).then(|| 0.01 / lost(ratio));
-    // The lower the speed, the more is lost: the ends of the interval change places.
+    // A lower speed is a larger loss, so that the ends of the interval swap.
     let ends = |Median { value, low, high }: Median| [value, low, high];
     let [value, low, high] = ends(ratio);
     let one_percents = [value, low, high].map(one_percent);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a client says, and how it knows that an answer is over.
+/// A client's request, and how it recognises the end of an answer.
 #[derive(Clone, Copy)]
 pub struct Talk {
     pub port: u16,
@@ -17,14 +17,15 @@ pub struct Talk {
     pub answer: fn(&mut BufReader<TcpStream>) -> io::Result<()>,
 }
 
-/// How clients ask.
+/// Arrival of clients' requests.
 #[derive(Clone, Copy)]
 pub enum Pace {
-    /// So many, each as soon as it has its answer.
+    /// This many clients, each with its next request right after its answer.
     Closed(usize),
-    /// One, with a new connection for each request.
+    /// One client, with a new connection for each request.
     Anew,
-    /// One, so many times a second, whatever the answers take; the progress is one over the time that an answer takes.
+    /// One client with this many requests a second, independent of answers; the progress is the inverse of an answer's
+    /// latency.
     Open(u32),
 }
 
@@ -34,7 +35,7 @@ pub fn served(place: &Place, words: &[&str], talk: Talk, how: Pace) -> io::Resul
     attend(child, talk, how)
 }
 
-/// The clients of a server that has been started.
+/// The clients of a running server.
 pub fn attend(mut child: Child, talk: Talk, how: Pace) -> io::Result<Running> {
     let deadline = Instant::now() + Duration::from_secs(20);
     while let Err(why) = ask(talk, &mut None) {
@@ -107,7 +108,7 @@ fn line(from: &mut BufReader<TcpStream>) -> io::Result<String> {
     }
 }
 
-/// A header with a length, and so many bytes.
+/// A header with a length, and this many bytes.
 pub fn http(from: &mut BufReader<TcpStream>) -> io::Result<()> {
     let mut length = 0;
     loop {
@@ -121,7 +122,7 @@ pub fn http(from: &mut BufReader<TcpStream>) -> io::Result<()> {
     }
 }
 
-/// `$LENGTH`, and so many bytes with a line end; or one line.
+/// `$LENGTH`, and this many bytes with a line end; or one line.
 pub fn redis(from: &mut BufReader<TcpStream>) -> io::Result<()> {
     match line(from)?.strip_prefix('$').and_then(|length| length.parse().ok()) {
         Some(length) => skip(from, length_with_end(length)),
@@ -139,7 +140,7 @@ pub fn memcached(from: &mut BufReader<TcpStream>) -> io::Result<()> {
     Ok(())
 }
 
-/// Messages of a kind and a length, until the server is ready.
+/// Messages with a kind and a length, until the server is ready.
 pub fn postgres(from: &mut BufReader<TcpStream>) -> io::Result<()> {
     loop {
         let mut head = [0; 5];

@@ -1,20 +1,18 @@
-//! Which proxies tell the speed of real programs: what the kernel sees each do, against its real progress.
+//! Usability of proxies for the speed of real programs: the kernel's view of each program against its real progress.
 //!
-//! Progress is counted outside of the program: bytes that it takes from a pipe or puts into one, answers that a client
-//! gets, units that it counts in memory. Each program runs alone, beside one and two busy loops on its CPUs, and with
-//! 70 % of their time. Of each proxy and condition one JSON object says the mean rates (`what: rate`); of each proxy
-//! one
-//! (`what: verdict`) says:
+//! Progress is counted outside of the program: bytes through a pipe, answers to a client, or units in memory. Each
+//! program runs alone, beside one and two busy loops on its CPUs, and with 70 % of their time. One JSON object per
+//! proxy and condition has the mean rates (`what: rate`); one per proxy (`what: verdict`) has:
 //!
-//! * `spread`: standard deviation of a window of half a second, relative, while the program runs alone; `real_spread`:
-//!   that of the real progress, `noise`: that of their ratio;
-//! * `slope`, `r`: of the logarithm of the proxy over that of the real progress, over the conditions; `worst`: how far
-//!   the ratio of two conditions is off at most (0.1: 10 %);
+//! * `spread`: relative standard deviation of a window of half a second, with the program alone; `real_spread`: that of
+//!   the real progress, `noise`: that of their ratio;
+//! * `slope`, `r`: of the proxy's logarithm over that of the real progress, over the conditions; `worst`: largest error
+//!   of the ratio of two conditions (0.1: 10 %);
 //! * `verdict`: `absent`, `unsteady` (`spread` and `noise` above 5 %), `misleading` (`worst`
 //!   above 10 %, or no correlation), `usable`.
 //!
-//! Arguments are names of programs; none means all. `COTENANT_BENCH_WINDOWS` says how many windows there are per
-//! condition, 16 by default: 20 minutes in all.
+//! Arguments are names of programs; none means all. `COTENANT_BENCH_WINDOWS` is the number of windows per condition, 16
+//! by default: 20 minutes in all.
 
 mod clients;
 mod place;
@@ -36,17 +34,17 @@ use std::time::{Duration, Instant};
 /// Length of a window.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// How long after a change of condition nothing is measured.
+/// Unmeasured time after a change of condition.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// What is looked at, besides the real progress.
+/// Observed besides the real progress.
 const PROXIES: [&str; 8] = ["openmp", "mpi", "instructions", "io", "tcp", "disk", "system calls", "context switches"];
 
 /// Rates of one window: the real one, and each of [`PROXIES`].
 #[derive(Clone, Debug)]
 pub struct Window {
     real: f64,
-    /// The share of the time in which its busiest thread ran or waited for a CPU.
+    /// Fraction of time in which its busiest thread ran or waited for a CPU.
     busy: Option<f64>,
     proxies: [Option<f64>; PROXIES.len()],
 }
@@ -74,7 +72,7 @@ fn main() {
     }
 }
 
-/// A condition by its name: how many busy loops, and which share of the CPUs.
+/// A condition by its name: number of busy loops, and CPU limit.
 const CONDITIONS: [(&str, usize, f64); 4] =
     [("alone", 0, 1.0), ("beside one", 1, 1.0), ("beside two", 2, 1.0), ("70 %", 0, 0.7)];
 
@@ -131,11 +129,11 @@ fn measure(name: &str, place: &Place, running: &mut Running, windows: usize, row
     }
 }
 
-/// What is known at one moment.
+/// Observations at one time.
 struct Look {
     sample: Sample,
     real: [f64; 2],
-    /// Bytes to and from devices, and system calls for reading and writing.
+    /// Bytes to and from devices, and read and write system calls.
     counts: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Where a program runs: CPUs, a control group that limits their time, a folder; and how its real progress is counted.
+//! The place of a program: CPUs, a control group with a limit, a folder; and how its real progress is counted.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Turn of the limit of CPU time.
+/// Period of the CPU limit.
 const PERIOD_US: f64 = 20_000.0;
 
-/// A program's command in `PATH`, or where servers lie.
+/// A program's command in `PATH`, or in the usual folders of servers.
 pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin"]).map(|folder| Path::new(folder).join(tool)).find(|file| file.exists())
 }
 
-/// Where one program runs. Ends all that it started.
+/// The place of one program. Ends all that it started.
 pub struct Place {
     pub dir: PathBuf,
     cpus: usize,
@@ -54,7 +54,7 @@ impl Place {
         command
     }
 
-    /// Runs to its end.
+    /// Runs it to its end.
     pub fn finish(&self, words: &[&str]) -> io::Result<()> {
         let mut command = self.command(words);
         let done = command.stderr(Stdio::inherit()).status()?.success();
@@ -66,7 +66,7 @@ impl Place {
         fs::write(self.dir.join(name), content)
     }
 
-    /// Limits the time of the CPUs; whether that is possible.
+    /// Limits CPU time; returns whether that is possible.
     pub fn limit(&self, share: f64) -> bool {
         let Some(group) = &self.group else { return share == 1.0 };
         let quota = (PERIOD_US * share * self.cpus as f64) as u64;
@@ -79,7 +79,7 @@ impl Place {
             && fs::write(group.join("cpu.cfs_quota_us"), text).is_ok()
     }
 
-    /// So many busy loops on each of the CPUs.
+    /// This many busy loops on each of the CPUs.
     pub fn busy(&self, loops: usize) -> Vec<Ended> {
         let list = self.cpu_list().split(',');
         let each = list.flat_map(|cpu| std::iter::repeat_n(cpu, loops));
@@ -112,7 +112,7 @@ impl Drop for Place {
     }
 }
 
-/// A process that is killed in the end.
+/// A process, killed on drop.
 pub struct Ended(pub Child);
 
 impl Drop for Ended {
@@ -122,7 +122,7 @@ impl Drop for Ended {
     }
 }
 
-/// How progress is counted: what was done so far, and by what it is divided.
+/// How progress is counted: the total so far, and its divisor.
 pub enum Progress {
     /// Per second.
     Counted(Arc<AtomicU64>),
@@ -137,7 +137,7 @@ pub struct Running {
     child: Ended,
     progress: Progress,
     begin: Instant,
-    /// Tells its clients to end.
+    /// Makes its clients stop.
     over: Arc<AtomicBool>,
 }
 
@@ -174,7 +174,7 @@ impl Drop for Running {
     }
 }
 
-/// A program that takes `data` from a pipe again and again: bytes taken.
+/// A program that repeatedly reads `data` from a pipe: bytes read.
 pub fn fed(place: &Place, words: &[&str], data: Vec<u8>) -> io::Result<Running> {
     let mut child = place.command(words).stdin(Stdio::piped()).spawn()?;
     let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -190,7 +190,7 @@ pub fn fed(place: &Place, words: &[&str], data: Vec<u8>) -> io::Result<Running> 
     Ok(Running::new(child, Progress::Counted(done), over))
 }
 
-/// A program that is taken as much as it prints: bytes.
+/// A program whose output is read as fast as it prints: bytes.
 pub fn drained(place: &Place, words: &[&str]) -> io::Result<Running> {
     let mut child = place.command(words).stdout(Stdio::piped()).spawn()?;
     let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -204,10 +204,10 @@ pub fn drained(place: &Place, words: &[&str]) -> io::Result<Running> {
     Ok(Running::new(child, Progress::Counted(done), over))
 }
 
-/// How many units a line says there are so far.
+/// Number of units so far according to a line.
 pub type Units = fn(&str) -> Option<u64>;
 
-/// A program whose lines are taken: each is a unit, or some say how many there are.
+/// A program whose lines are counted, or some lines of which give a count.
 pub fn told(place: &Place, words: &[&str], units: Option<Units>) -> io::Result<Running> {
     let mut child = place.command(words).stdout(Stdio::piped()).spawn()?;
     let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));

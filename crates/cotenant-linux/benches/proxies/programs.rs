@@ -5,7 +5,7 @@ use super::place::{Place, Running, drained, fed, mapped, told};
 use std::fmt::Write as _;
 use std::io;
 
-/// A program with what it needs to be there.
+/// A program with its requirements.
 pub struct Program {
     pub name: &'static str,
     pub cpus: usize,
@@ -13,7 +13,7 @@ pub struct Program {
     pub start: fn(&Place) -> io::Result<Running>,
 }
 
-/// Text such as people write, by the look of its statistics: words of a small language, some more common.
+/// Text with the statistics of natural language: words of a small vocabulary, some more common.
 fn text(bytes: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(7);
     let words: Vec<String> =
@@ -31,7 +31,7 @@ fn feed(place: &Place, words: &[&str]) -> io::Result<Running> {
     fed(place, words, text(32 << 20))
 }
 
-/// A shell that does something again and again.
+/// A shell that repeats a command.
 fn again(place: &Place, what: &str) -> io::Result<Running> {
     told(place, &["sh", "-c", &format!("while {what}; do echo; done")], None)
 }
@@ -41,7 +41,7 @@ const HTTP: Talk =
 const REDIS: Talk = Talk { port: 47_211, hello: b"", request: b"GET key\r\n", answer: clients::redis };
 
 fn redis(place: &Place, how: Pace) -> io::Result<Running> {
-    // Set by the first client; the same at each start of a connection would do no harm.
+    // Set by the first client; repeating it per connection would be harmless.
     let talk = Talk { hello: b"SET key 0123456789012345678901234567890123456789012345678901234567890123\r\n", ..REDIS };
     served(place, &["redis-server", "--port", "47211", "--save", "", "--appendonly", "no"], talk, how)
 }
@@ -99,7 +99,7 @@ fn sqlite(place: &Place, cache: &str) -> io::Result<Running> {
     told(place, &["sh", "-c", "while cat queries.sql; do :; done | exec sqlite3 db"], None)
 }
 
-/// The start of a connection, and a query, each with its length.
+/// The start-up message and a query, each with its length.
 const HELLO: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
 const QUERY: &[u8] = b"Q\0\0\0\x46select sum(i * i % 7) from generate_series(1, 500) as i, now() n;\0";
 
@@ -118,7 +118,7 @@ fn postgres(place: &Place) -> io::Result<Running> {
     served(place, &[&user[..], &options].concat(), talk, Pace::Closed(2))
 }
 
-/// Of LLVM, whose runtime lets libcotenant count.
+/// With LLVM, whose runtime lets libcotenant count.
 fn open_mp(place: &Place, source: &str) -> io::Result<Running> {
     place.file("omp.c", source)?;
     place.finish(&["clang-19", "-O2", "-fopenmp", "omp.c", "-o", "omp"])?;

@@ -1,11 +1,11 @@
-//! What windows say about a proxy.
+//! Verdict on a proxy from its windows.
 
 use super::Window;
 use cotenant_model::stats::steady::{Spread, Steady};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A proxy may be off by this factor between two conditions.
+/// Limit of a proxy's error factor between two conditions.
 const WORST: f64 = 0.10;
 
 fn spread(values: impl Iterator<Item = f64>) -> Option<Spread> {
@@ -14,7 +14,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Option<Spread> {
     steady.spread()
 }
 
-/// Of the proxy of that number.
+/// For the proxy with that index.
 pub fn of(found: &BTreeMap<&str, Vec<Window>>, proxy: usize) -> Value {
     let alone = found.get("alone").map(Vec::as_slice).unwrap_or_default();
     let value = |window: &Window| window.proxies[proxy].unwrap_or(0.0);
@@ -48,7 +48,7 @@ pub fn of(found: &BTreeMap<&str, Vec<Window>>, proxy: usize) -> Value {
            "slope": slope, "r": r, "worst": worst})
 }
 
-/// Slope and correlation of the least squares.
+/// Slope and correlation by least squares.
 fn line(points: &[[f64; 2]]) -> (f64, f64) {
     let n = points.len() as f64;
     let mean = [0, 1].map(|i| points.iter().map(|point| point[i]).sum::<f64>() / n);

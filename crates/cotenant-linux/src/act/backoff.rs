@@ -1,4 +1,4 @@
-//! How long a task or a control group is left alone after another agent has changed it.
+//! Time for which a task or a control group is left alone after a change by another agent.
 
 use cotenant_model::Time;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 /// After the first change.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// At most.
+/// Its limit.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// After so long without a change, the next one counts as the first.
+/// After this long without a change, the next one counts as the first.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// Whether it may be touched.
@@ -19,11 +19,11 @@ pub enum Verdict {
     Free,
     /// Not yet.
     LeftAlone,
-    /// Never again: two agents that keep overruling each other help nobody.
+    /// Never again: two agents that overrule each other are useless.
     GivenUp,
 }
 
-/// The patience with one: 1, 2, 4 … 60 s, then it is given up. A function of the times that it is given.
+/// Back-off for one of them: 1, 2, 4 … 60 s, then never again. A pure function of times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackOff {
     last: Option<(Time, Duration)>,

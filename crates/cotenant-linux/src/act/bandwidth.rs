@@ -1,12 +1,11 @@
-//! A closed loop on memory bandwidth (ours): what hardware throttles to is inexact, so that the setting follows what is
-//! measured.
+//! A closed loop on memory bandwidth (ours): hardware throttles inexactly, so that the setting follows measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// Up to so much below its target, relatively, a program is left as it is.
+/// Relative distance below its target within which the setting stays.
 const BELOW: f64 = 0.1;
 
-/// What hardware can be set to, percent.
+/// The possible settings of the hardware, percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttle {
     /// The least setting, 1–100.
@@ -16,13 +15,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// The setting after one of `percent` under which `measured` was seen where `target` is allowed, both bytes per
-    /// second.
+    /// The setting that follows `percent`, with `measured` and allowed `target` in bytes per second.
     pub fn next(self, percent: u32, measured: f64, target: f64) -> u32 {
         let step = self.step.max(1);
         let next = if measured > target {
-            // A step at least, and as far as the square root says: hardware that gives disproportionately little would
-            // be overshot by what is proportional, without end.
+            // At least a step, by the square root: a proportional change would forever overshoot on hardware that
+            // throttles disproportionately.
             let wanted = (f64::from(percent) * (target / measured).sqrt()) as u32;
             (wanted / step * step).min(percent.saturating_sub(step))
         } else if measured < target * (1.0 - BELOW) {
@@ -39,11 +37,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Promise qos/limits: Limits on CPU time, cache ways and memory bandwidth follow what is measured, come to rest,
+    /// and are reported.
     #[test]
     fn settings_follow_what_is_measured() {
         let hardware = Throttle { least: 10, step: 10 };
-        // Four times as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth
-        // below: stay.
+        // Four times the allowed: half. Slightly too much: a step. Too little: a step back. Within a tenth below: stay.
         assert_eq!(
             [(100, 20.0), (50, 5.2), (40, 4.0), (40, 4.6), (100, 1.0), (10, 90.0)]
                 .map(|(at, gbs)| hardware.next(at, gbs, 5.0)),
@@ -54,6 +53,7 @@ mod tests {
     proptest! {
         /// Whatever the hardware makes of a setting, as long as more is not less: it comes to rest at, or one step
         /// around, the highest setting that keeps the target.
+        /// Holds qos/limits.
         #[test]
         fn it_comes_to_rest(full in 1.0..100.0f64, bend in 0.3..3.0f64, share in 0.2..1.0f64) {
             let hardware = Throttle { least: 10, step: 10 };

@@ -1,8 +1,8 @@
-//! Limits by resctrl, for programs that we start: ways of the last-level cache, and memory bandwidth in a closed loop
-//! on what is measured.
+//! Limits by resctrl for new programs: ways of the last-level cache, and memory bandwidth in a closed loop on
+//! measurements.
 //!
-//! None of the machines that this was written on has resctrl: it is tested on a fake tree alone. The group is journaled
-//! before it is made; removing its folder gives its tasks back to the group of all others.
+//! No development machine had resctrl: it is tested on a fake tree only. The group is journaled before its creation;
+//! removing its folder returns its tasks to the root group.
 
 use super::bandwidth::Throttle;
 use crate::FsRoot;
@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where it is mounted.
+/// Its mount point.
 const MOUNT: &str = "/sys/fs/resctrl";
 
-/// Time between two looks at the bandwidth: counters of hardware are updated far more often.
+/// Interval of bandwidth readings: hardware counters are updated far more often.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// What this machine's resctrl can limit.
+/// Capabilities of this machine's resctrl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resctrl {
     mount: PathBuf,
-    /// Ways of the last-level cache, and the fewest that may be given.
+    /// Ways of the last-level cache, and their minimum.
     ways: Option<(u32, u32)>,
     /// Bandwidth.
     throttle: Option<Throttle>,
@@ -35,7 +35,7 @@ pub struct Resctrl {
 }
 
 impl Resctrl {
-    /// That of a machine; `None` where it is not mounted, or limits neither caches nor bandwidth.
+    /// Of a machine; `None` if it is not mounted, or limits neither caches nor bandwidth.
     pub fn find(fs: &FsRoot) -> Option<Self> {
         let read = |name: &str| fs.read(&format!("{MOUNT}/{name}")).ok();
         let number = |name: &str| read(name)?.trim().parse::<u32>().ok();
@@ -58,7 +58,7 @@ impl Resctrl {
         (ways.is_some() || throttle.is_some()).then(|| Self { mount: fs.path(MOUNT), ways, throttle, caches, memories })
     }
 
-    /// Makes the group of a program that is about to be started.
+    /// Creates the group of a new program.
     ///
     /// # Errors
     /// [`LimitError`]
@@ -67,7 +67,7 @@ impl Resctrl {
         Ok(Limited { resctrl: self, group, share: None, percent: 100, free: 0.0, last: None })
     }
 
-    /// The `schemata` for a share of everything; `percent` of bandwidth.
+    /// The `schemata` for a fraction of everything; `percent` of bandwidth.
     fn schemata(&self, share: f64, percent: u32) -> String {
         let line = |kind: &str, ids: &[u32], value: &str| {
             let pairs: Vec<String> = ids.iter().map(|id| format!("{id}={value}")).collect();
@@ -75,7 +75,7 @@ impl Resctrl {
         };
         let mut text = String::new();
         if let Some((all, least)) = self.ways {
-            // The lowest ways: bits of a mask must be neighbours.
+            // The lowest ways, because bits of a mask must be contiguous.
             let ways = ((f64::from(all) * share).round() as u32).clamp(least.min(all), all);
             text += &line("L3", &self.caches, &format!("{:x}", u64::MAX >> (64 - ways)));
         }
@@ -91,29 +91,28 @@ impl Resctrl {
 pub struct Limited {
     resctrl: Resctrl,
     group: Group,
-    /// What it may have of everything; `None`: all.
+    /// Its fraction of everything; `None`: all.
     share: Option<f64>,
     /// The setting of its bandwidth.
     percent: u32,
-    /// The highest bandwidth that it was seen to use, bytes per second.
+    /// Its highest observed bandwidth, bytes per second.
     free: f64,
     last: Option<(Time, u64)>,
 }
 
 impl Limited {
-    /// Lets a command begin inside; what it starts stays there.
+    /// Starts a command inside; its children stay there.
     ///
     /// # Errors
-    /// Where the group is gone.
+    /// If the group has gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
         Ok(self.group.enter("tasks", command)?)
     }
 
-    /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit;
-    /// `None` = all.
+    /// Gives it a fraction (0–1) of the cache's ways and of its observed unlimited bandwidth; `None`: all.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn set(&mut self, share: Option<f64>) -> Result<(), LimitError> {
         self.share = share;
         if share.is_none() {
@@ -122,10 +121,10 @@ impl Limited {
         self.write()
     }
 
-    /// Looks at its bandwidth, and brings the setting nearer to what its share is.
+    /// Reads its bandwidth, and adjusts the setting towards its fraction.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn tend(&mut self, now: Time) -> Result<(), LimitError> {
         if self.last.is_some_and(|(at, _)| now - at < EVERY) {
             return Ok(());
@@ -149,16 +148,16 @@ impl Limited {
         self.group.limit("schemata", &self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent))
     }
 
-    /// Removes the group; its members run on without limits.
+    /// Removes the group; its members continue without limits.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, and is undone at the end.
+    /// If that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         self.group.end(journal)
     }
 }
 
-/// Bytes from and to memory so far, over all domains; `None` where that is not measured.
+/// Bytes from and to memory so far, over all domains; `None` if not measured.
 fn traffic(group: &Path) -> Option<u64> {
     let domains = fs::read_dir(group.join("mon_data")).ok()?.flatten();
     let bytes: Vec<u64> = domains
@@ -192,7 +191,7 @@ pub(crate) mod tests {
         FsRoot::at(dir.path())
     }
 
-    /// What the kernel does when a group is made, and how much it moves.
+    /// The kernel's work on the creation of a group, and its traffic.
     fn moved(group: &Path, bytes: u64) {
         for domain in ["mon_L3_00", "mon_L3_01"] {
             let folder = group.join("mon_data").join(domain);
@@ -201,6 +200,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// Holds qos/limits.
     #[test]
     fn what_a_machine_can_limit_is_found() {
         let dir = TempDir::new("resctrl-find");
@@ -209,13 +209,14 @@ pub(crate) mod tests {
         assert_eq!((found.ways, found.throttle), (Some((12, 2)), Some(Throttle { least: 10, step: 10 })));
         assert_eq!(found.schemata(0.5, 30), "L3:0=3f;1=3f\nMB:0=30;1=30\n");
         assert_eq!(found.schemata(0.01, 100), "L3:0=3;1=3\nMB:0=100;1=100\n", "two ways at least");
-        // One that can only throttle, and one that can do neither.
+        // One that only throttles, and one without any control.
         fs::remove_file(dir.path().join("sys/fs/resctrl/info/L3/cbm_mask")).unwrap();
         assert_eq!(Resctrl::find(&FsRoot::at(dir.path())).unwrap().schemata(0.5, 30), "MB:0=30;1=30\n");
         fs::remove_file(dir.path().join("sys/fs/resctrl/info/MB/min_bandwidth")).unwrap();
         assert_eq!(Resctrl::find(&FsRoot::at(dir.path())), None);
     }
 
+    /// Holds qos/limits.
     #[test]
     fn limits_follow_the_measured_bandwidth_and_go() {
         let dir = TempDir::new("resctrl-group");
@@ -225,7 +226,7 @@ pub(crate) mod tests {
         let path = limited.group.path.clone();
         fs::write(path.join("schemata"), "").unwrap();
         let set = || fs::read_to_string(path.join("schemata")).unwrap();
-        // 10 GB/s without a limit; half of that is allowed; hardware gives a third more than it is set to.
+        // 10 GB/s without a limit; half of that is allowed; hardware gives a third more than its setting.
         let (mut bytes, mut gbs) = (0.0, 10.0);
         let mut seen = Vec::new();
         for tick in 0_u64..20 {
@@ -254,6 +255,7 @@ pub(crate) mod tests {
         assert!(!path.exists() && journal.finish().failed == 0);
     }
 
+    /// Holds undo/limits.
     #[test]
     fn who_is_killed_leaves_a_group_that_is_removed() {
         let dir = TempDir::new("resctrl-left");
@@ -262,7 +264,7 @@ pub(crate) mod tests {
         let limited = resctrl.make(&mut journal).unwrap();
         let path = limited.group.path.clone();
         assert!(path.exists());
-        drop(limited); // whoever undoes finds it in the journal
+        drop(limited); // the undoing process finds it in the journal
         let report = journal.finish();
         assert_eq!((report.failed, path.exists()), (0, false), "{report:?}");
     }

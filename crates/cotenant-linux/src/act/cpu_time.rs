@@ -1,7 +1,7 @@
-//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
+//! CPU limits for new programs: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
 //!
-//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A
-//! program that runs already is not limited: it would have to be moved to another group.
+//! A limit is exact on average but does not say when. The kernel's period is kept (100 ms by default). An already
+//! running program is not limited, because it would have to change its group.
 
 use crate::act::groups::{self, Group, GroupError, Hierarchy, Holder, LimitError, Manager};
 use crate::act::level::{self, Protected};
@@ -16,27 +16,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The period of version 2, and of version 1 where it cannot be read, microseconds.
+/// The period of version 2, and of version 1 if unreadable, microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// The least that the kernel takes, microseconds in a period.
+/// The kernel's minimum, microseconds in a period.
 const LEAST_US: u64 = 1_000;
 
 /// A group with a limit.
 #[derive(Debug)]
 pub struct Quota {
-    /// It, for what else is set of it.
+    /// The group, for its other settings.
     pub group: Group,
     /// Keeps the group until the program is inside.
     holder: Option<Holder>,
-    /// Files with what was last written to each: a systemd writes what it knows to its groups when it reloads.
+    /// Files with our last written values, because systemd rewrites its own on reload.
     written: BTreeMap<&'static str, String>,
-    /// Why a systemd did not make it, where one should have, in one line.
+    /// Why systemd did not create it when it should have, in one line.
     pub refused: Option<String>,
 }
 
 impl Quota {
-    /// Makes the group of a program that is about to be started, and that is to give way to these.
+    /// Creates the group of a new program that yields to these.
     ///
     /// # Errors
     /// [`LimitError`]
@@ -54,7 +54,7 @@ impl Quota {
         Ok(Self { refused, ..Self::of(group) })
     }
 
-    /// Of a group that is there.
+    /// For an existing group.
     pub(crate) fn of(group: Group) -> Self {
         Self { group, holder: None, written: BTreeMap::new(), refused: None }
     }
@@ -64,10 +64,10 @@ impl Quota {
         self.holder = None;
     }
 
-    /// Writes a file of its group. Nothing to do where that is gone: a systemd removes it with its last member.
+    /// Writes a file of its group. Nothing to do if that has gone: systemd removes it with its last member.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn write(&mut self, file: &'static str, value: &str) -> Result<(), LimitError> {
         match self.group.limit(file, value) {
             Err(LimitError::Group(GroupError { why, .. })) if groups::gone(&why) => return Ok(()),
@@ -77,10 +77,10 @@ impl Quota {
         Ok(())
     }
 
-    /// Writes again what was written over since, as a systemd does when it reloads.
+    /// Rewrites values that were overwritten, as systemd does on reload.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn tend(&self) -> Result<(), LimitError> {
         let differs = |(file, value): &(&&'static str, &String)| {
             bounded::text(self.group.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != *value)
@@ -88,10 +88,10 @@ impl Quota {
         self.written.iter().filter(differs).try_for_each(|(file, value)| self.group.limit(file, value))
     }
 
-    /// Lets a command begin inside.
+    /// Starts a command inside.
     ///
     /// # Errors
-    /// Where the group is gone.
+    /// If the group has gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
         Ok(self.group.enter("cgroup.procs", command)?)
     }
@@ -101,17 +101,17 @@ impl Quota {
         self.group.hierarchy == Hierarchy::V2
     }
 
-    /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the
-    /// command enter by that, and resume it before the end.
+    /// Its group as one to freeze, if it is the same: in version 2 a process has one group. The command must enter by
+    /// that, and be resumed before the end.
     pub fn job(&self) -> Option<Job> {
         self.is_v2().then(|| Job::lent(&self.group))
     }
 
-    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read
-    /// it.
+    /// Limits it to this many thousandths of a CPU from now on; `None` lifts the limit. Returns the written text for
+    /// people.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn set(&mut self, cpu_permille: Option<u32>) -> Result<String, LimitError> {
         let (file, value) = if self.is_v2() {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
@@ -126,10 +126,10 @@ impl Quota {
         Ok(format!("{file} {value}"))
     }
 
-    /// Lifts the limit and removes the group; its members run on in our own.
+    /// Lifts the limit and removes the group; its members continue in ours.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, and is undone at the end.
+    /// If that fails; it stays journaled, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), LimitError> {
         self.holder = None;
         self.set(None)?;
@@ -148,18 +148,18 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
     (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
 }
 
-/// Where groups with limits can be made.
+/// The place for groups with limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The hierarchy.
     pub hierarchy: Hierarchy,
-    /// The group below which one can be made.
+    /// The group below which they are created.
     pub around: PathBuf,
-    /// Our own, to which its members go in the end.
+    /// Our own, to which members move at the end.
     pub home: PathBuf,
 }
 
-/// Where the group of a program belongs that is to give way to these, else where there can be any: tried.
+/// The place for a program's group that yields to these, otherwise for any group: tried.
 pub fn place(protected: &[Protected]) -> Option<Place> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
         let (home, mount) = (groups::home(hierarchy)?, groups::mount(hierarchy)?);
@@ -169,9 +169,8 @@ pub fn place(protected: &[Protected]) -> Option<Place> {
     })
 }
 
-/// The groups in which it may be made, the best first: the last one around our own and those of all that are to be
-/// kept, since what is idle there gives way to them, and the one around that. A group with processes hands no
-/// controllers on to those below it in version 2, but for the root.
+/// Possible parents, best first: the last group around our own and all protected ones, whose idle children yield to
+/// them, and its parent. In version 2 a group with processes passes no controllers on, except for the root.
 fn places(hierarchy: Hierarchy, mount: &Path, home: &Path, protected: &[Protected]) -> Vec<PathBuf> {
     let kept = protected.iter().map(|kept| &*kept.group).filter(|group| group.starts_with(mount));
     let all = kept.fold(home.to_owned(), |all, group| level::common(&all, group));
@@ -189,8 +188,8 @@ fn places(hierarchy: Hierarchy, mount: &Path, home: &Path, protected: &[Protecte
     places
 }
 
-/// Whether a program that is started outside of a group would escape a limit of it. That of processes, which systemd
-/// sets everywhere, is not meant for us.
+/// Whether a program outside of a group would escape one of its limits. The limit of processes, which systemd sets
+/// everywhere, does not count.
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
         |(file, none)| {
@@ -216,7 +215,7 @@ fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> Result<(), String>
     })
 }
 
-/// Whether the CPU time of programs can be limited here, tried.
+/// Whether CPU time can be limited here, tried.
 pub fn capability() -> Capability {
     let (standing, found) = match place(&[]) {
         Some(Place { hierarchy: Hierarchy::V2, around, .. }) => {
@@ -230,7 +229,7 @@ pub fn capability() -> Capability {
     Capability::new("CPU quota", standing, found, "programs cannot be throttled by quota", remedy)
 }
 
-/// Why no CPU time can be limited, by the first hierarchy that could.
+/// Why not, by the first usable hierarchy.
 fn why_not() -> String {
     let there = |hierarchy: &Hierarchy| {
         let has_cpu = |mount: &Path| *hierarchy == Hierarchy::V1Cpu || cgroups::has_controller(mount, "cpu");
@@ -258,6 +257,8 @@ mod tests {
         groups.iter().map(|group| Protected { name: "server".to_owned(), group: group.clone() }).collect()
     }
 
+    /// Promise undo/limits: CPU limits, frozen groups, cache groups, weights and scheduling policies are given back
+    /// after every kind of end, also across upgrades.
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {
         let tree = TempDir::new("quota-place");
@@ -274,7 +275,7 @@ mod tests {
             assert_eq!(of(Hierarchy::V2, protected), ["slice/session", "slice"]);
             assert_eq!(of(Hierarchy::V1Cpu, protected), ["slice/session"]);
         }
-        // Where the ways part: at the top, or between two sessions.
+        // The parting of the paths: at the top, or between two sessions.
         assert_eq!(of(Hierarchy::V2, &["system/db"]), ["", "slice/session", "slice"]);
         assert_eq!(of(Hierarchy::V2, &["slice/other"]), ["slice", "", "slice/session"]);
         assert_eq!(of(Hierarchy::V2, &["slice/other", "system/db"]), ["", "slice/session", "slice"]);

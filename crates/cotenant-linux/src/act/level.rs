@@ -1,14 +1,14 @@
-//! At which level of the control groups a program gives way to another. Groups share the CPU level by level: `cpu.idle`
-//! and weights are a word among siblings. So what counts is the group in which the way to the one program parts from
-//! that to the other, and of that the branch with the program that is to give way.
+//! The level of control groups at which one program yields to another. Groups share the CPU level by level: `cpu.idle`
+//! and weights compare siblings. So the group where the paths of both programs part decides, on the branch of the
+//! yielding program.
 
 use crate::sys::cgroups;
 use std::path::{Path, PathBuf};
 
-/// What every line says that refuses the background for its level, or for what was seen of it.
+/// Common beginning of all lines that refuse the background for its level or its measured effect.
 pub const NO_EFFECT: &str = "the background has no effect";
 
-/// A program whose speed is to be kept, and the group that has its share of CPU time.
+/// A protected program, and the group with its share of CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protected {
     /// Its name.
@@ -17,32 +17,31 @@ pub struct Protected {
     pub group: PathBuf,
 }
 
-/// The last group that is around both, or is one of them.
+/// The last common ancestor, which may be one of them.
 pub fn common(one: &Path, other: &Path) -> PathBuf {
     let both = one.components().zip(other.components());
     both.take_while(|(one, other)| one == other).map(|(one, _)| one).collect()
 }
 
-/// The group that must be idle for the program in `low` to give way to the one in `protected`, on the way to `low`;
-/// `None` where that leads through no group without the other: they share CPU time thread by thread, or the other one
-/// is inside.
+/// The group, on the path to `low`, that must be idle so that its program yields to that in `protected`; `None` if no
+/// group contains only the former: they share CPU time thread by thread, or the latter is inside.
 pub fn branch(low: &Path, protected: &Path) -> Option<PathBuf> {
     let around = common(low, protected);
     let next = low.strip_prefix(&around).ok()?.components().next()?;
     Some(around.join(next))
 }
 
-/// How a program is to give way.
+/// How a program would yield.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Means<'a> {
-    /// Its group, with all that is in it.
+    /// Its group, with all its contents.
     Group(&'a Path),
-    /// Its threads, which are in these groups.
+    /// Its threads, in these groups.
     Threads(&'a [PathBuf]),
 }
 
 impl Means<'_> {
-    /// The first protected program on which these means have no effect.
+    /// The first protected program without an effect of these means.
     pub fn fails<'p>(&self, protected: &'p [Protected]) -> Option<Parting<'p>> {
         let (lows, idle) = match self {
             Self::Group(path) => (vec![*path], Some(*path)),
@@ -54,7 +53,7 @@ impl Means<'_> {
     }
 }
 
-/// A program to be kept that gains nothing, or loses, by the background of one in that group.
+/// A protected program that gains nothing, or loses, by the background of one in that group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parting<'a> {
     low: PathBuf,
@@ -62,7 +61,7 @@ pub struct Parting<'a> {
 }
 
 impl Parting<'_> {
-    /// In one line, with what to do; `name` is to give way.
+    /// In one line, with advice; `name` would yield.
     pub fn text(&self, name: &str, cpu: &CpuGroups) -> String {
         let Protected { name: kept, group } = self.kept;
         let Some(branch_of_low) = branch(&self.low, group) else {
@@ -81,7 +80,7 @@ impl Parting<'_> {
     }
 }
 
-/// The groups of the hierarchy by which CPU time is portioned out.
+/// The groups that share CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuGroups {
     mount: PathBuf,
@@ -90,7 +89,7 @@ pub struct CpuGroups {
 }
 
 impl CpuGroups {
-    /// Those of the machine below `root`; `None` where there are none.
+    /// Those of the machine below `root`; `None` without any.
     pub fn find(root: &Path) -> Option<Self> {
         let second = cgroups::mounts(root, None).into_iter().map(|mount| (root.join(mount), None));
         let second = second.filter(|(mount, _)| cgroups::has_controller(mount, "cpu"));
@@ -99,28 +98,28 @@ impl CpuGroups {
         Some(Self { mount, controller })
     }
 
-    /// The folder of all.
+    /// The root folder.
     pub fn mount(&self) -> &Path {
         &self.mount
     }
 
-    /// The group that has the share of CPU time of a process' group: that one, or the nearest around it.
+    /// The group with the share of CPU time of a process's group: itself, or its nearest ancestor.
     pub fn share(&self, group: &Path) -> PathBuf {
         let has_share = |group: &Path| ["cpu.weight", "cpu.shares"].iter().any(|file| group.join(file).exists());
         let inside = group.ancestors().take_while(|group| group.starts_with(&self.mount) && *group != self.mount);
         inside.into_iter().find(|group| has_share(group)).unwrap_or(&self.mount).to_owned()
     }
 
-    /// That of a process; `None` where it is gone, or its group cannot be seen.
+    /// The one of a process; `None` if it has gone, or its group is invisible.
     pub fn of(&self, root: &Path, pid: u32) -> Option<PathBuf> {
         let group = cgroups::of(root, &pid.to_string(), self.controller)?;
-        // One outside what a container sees begins with `/..`.
+        // A group outside of a container's view begins with `/..`.
         (!group.starts_with("/..")).then(|| self.share(&self.mount.join(group.trim_start_matches('/'))))
     }
 
     /// Those of some processes, each once.
     pub fn of_all(&self, root: &Path, pids: impl IntoIterator<Item = u32>) -> Vec<PathBuf> {
-        /// Looked at: servers have hundreds of processes in one group.
+        /// Cached: servers have hundreds of processes in one group.
         const PROCESSES: usize = 64;
         let mut groups: Vec<PathBuf> = pids.into_iter().take(PROCESSES).filter_map(|pid| self.of(root, pid)).collect();
         groups.sort_unstable();
@@ -128,7 +127,7 @@ impl CpuGroups {
         groups
     }
 
-    /// As people read it.
+    /// For people.
     pub fn shown(&self, group: &Path) -> String {
         match group.strip_prefix(&self.mount) {
             Ok(path) if path.as_os_str().is_empty() => "the root group".to_owned(),
@@ -138,7 +137,7 @@ impl CpuGroups {
     }
 }
 
-/// The slice of systemd whose folder that is; `None` where it is none.
+/// The systemd slice with that folder; `None` if it is none.
 pub fn slice(mount: &Path, group: &Path) -> Option<String> {
     let path = group.strip_prefix(mount).ok()?;
     let names: Vec<&str> = path.iter().map(|name| name.to_str()).collect::<Option<_>>()?;
@@ -153,6 +152,8 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Promise qos/background: The background lies where the control groups of two programs part, or in their
+    /// sessions; where it has no effect, both programs are named.
     #[test]
     fn the_branch_that_counts_is_where_the_ways_part() {
         for (low, protected, found) in [
@@ -162,7 +163,7 @@ mod tests {
             // Service against service, and two logins of one user.
             ("/system.slice/batch.service", "/system.slice/db.service", Some("/system.slice/batch.service")),
             ("/u/user-0.slice/cotenant-1", "/u/user-0.slice/session-1.scope", Some("/u/user-0.slice/cotenant-1")),
-            // A service in a slice of its own kind, which is only that one's.
+            // A service in a slice of its own kind, exclusive to it.
             ("/system.slice/a.slice/x.service", "/system.slice/db.service", Some("/system.slice/a.slice")),
             // Two users; a user's own manager against a service and against a login of the same user.
             ("/user.slice/user-1.slice/s.scope", "/user.slice/user-2.slice/s.scope", Some("/user.slice/user-1.slice")),
@@ -192,7 +193,7 @@ mod tests {
             ("/system.slice/db.service", "/system.slice/db.service", None),
             ("/", "/system.slice/db.service", None),
             ("/system.slice", "/system.slice/db.service", None),
-            // Names that begin alike.
+            // Names with a common beginning.
             ("/system.slice/db", "/system.slice/db.service", Some("/system.slice/db")),
         ] {
             assert_eq!(branch(low.as_ref(), protected.as_ref()).as_deref(), found.map(Path::new), "{low} {protected}");
@@ -220,7 +221,7 @@ mod tests {
             (Means::Group(Path::new("/c/system.slice/batch.service")), &["/c/system.slice/db.service"], true),
             (Means::Group(Path::new("/c/system.slice/batch.service")), &["/c/user.slice/x"], false),
             (Means::Group(Path::new("/c/batch.slice")), &["/c/batch.slice/db.service"], false),
-            // Threads give way to those of their own group, and to groups in it.
+            // Threads yield to those of their own group, and to groups in it.
             (Means::Threads(&["/c/a".into()]), &["/c/a", "/c/a/b"], true),
             (Means::Threads(&["/c/a".into()]), &["/c/b"], false),
             (Means::Threads(&["/c/a".into(), "/c/b".into()]), &["/c/a"], false),
@@ -256,7 +257,7 @@ mod tests {
             assert_eq!(cpu.of(root, pid), share.map(|share| root.join(share)), "{group}");
         }
         assert_eq!(cpu.of_all(root, 1..=6).len(), 2, "each once");
-        // Where version 2 is there for other things.
+        // If version 2 serves other purposes.
         machine.write("proc/self/mounts", "c /g cgroup2 rw 0 0\nc /v1 cgroup rw,cpu 0 0\n");
         machine.write("g/cgroup.controllers", "hugetlb\n");
         machine.write("proc/1/cgroup", "3:cpu:/a/b\n0::/system.slice\n");

@@ -1,4 +1,4 @@
-//! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
+//! Acting: one actuator per effect. Every change is announced to the [`Journal`] before it is made.
 
 pub mod background;
 mod backoff;
@@ -35,10 +35,9 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use throttle::{Enforcer, Slept, Throttle};
 
-/// What is journaled, in the order in which it is undone: no program is to stay paused while masks of others are
-/// undone.
+/// Journaled kinds in the order of undoing: no program may stay paused while masks of others are restored.
 ///
-/// Naps of programs with marks end by themselves, and pages stay where they were brought.
+/// Naps of marked programs end by themselves, and pages stay where they are.
 pub const EFFECTS: Table = &[
     Kind::of::<groups::Groups>(),
     Kind::of::<pause::Stopped>(),
@@ -48,15 +47,15 @@ pub const EFFECTS: Table = &[
     Kind::of::<placement::Masks>(),
 ];
 
-/// How often it is looked whether the background is still at the level at which it has an effect.
+/// Interval of checks whether the background is still at an effective level.
 const LEVEL_EVERY: Duration = Duration::from_secs(5);
 
-/// Undoes all that killed Cotenants of this user have left.
+/// Undoes the leftovers of killed Cotenants of this user.
 pub fn restore(state_dir: &Path) -> RestoreReport {
     undo::restore(state_dir, EFFECTS)
 }
 
-/// The same, and lets all run that living Cotenants of this user keep paused, whether these go on themselves or not.
+/// The same, and also resumes all that living Cotenants of this user keep paused.
 pub fn restore_by_force(state_dir: &Path) -> RestoreReport {
     undo::restore_by_force(state_dir, EFFECTS)
 }
@@ -66,48 +65,48 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     undo::guard(args, EFFECTS)
 }
 
-/// All actuators of one host. The observer, which every call gets, knows which tasks are affected.
+/// All actuators of one host. The observer, passed to every call, knows the affected tasks.
 #[derive(Debug)]
 pub struct Actuators {
     journal: Journal,
     /// Sets masks.
     pub placement: Placement,
-    /// Where the memory of programs may be moved.
+    /// Mover of programs' memory.
     pages: Option<Mover>,
-    /// Applications on which something acts, or may act, as a whole.
+    /// Applications with effects as a whole, or possible ones.
     throttles: BTreeMap<AppId, Throttle>,
-    /// How programs that are started are paused; `None`: as is best.
+    /// How new programs are paused; `None`: by the best means.
     method: Option<Method>,
     pauses: Option<Pauses>,
-    /// Applications that were paused since the last [`Actuators::settle`].
+    /// Applications paused since the last [`Actuators::settle`].
     stopped: BTreeSet<AppId>,
     turned: Vec<(AppId, bool)>,
-    /// Applications whose speed is to be kept.
+    /// Protected applications.
     protected: BTreeSet<AppId>,
-    /// By which CPU time is portioned out here.
+    /// The groups that share CPU time here.
     cpu: Option<CpuGroups>,
-    /// When it is looked again at which level of these the background would have to be.
+    /// Time of the next check of the background's level.
     level_due: Time,
-    /// Applications that were to be in the background, which has no effect: why, in one line.
+    /// Applications for which the background is ineffective: the reason in one line.
     in_vain: BTreeMap<AppId, String>,
-    /// Whether it has one, as far as was seen.
+    /// Whether it has a measured effect.
     seen: Seen,
     notes: Notes,
 }
 
-/// What was seen of the effect of the background.
+/// Measured effect of the background.
 #[derive(Debug, Default)]
 struct Seen {
     counter: Counter,
     effect: Effect,
     /// As of the last look.
     moments: Vec<(u64, Moment)>,
-    /// That it has none, in one line.
+    /// Its ineffectiveness, in one line.
     useless: Option<String>,
 }
 
 impl Actuators {
-    /// Changes nothing yet, but for what killed Cotenants have left; see [`Journal::open`].
+    /// Without changes yet, except for undoing killed Cotenants' leftovers; see [`Journal::open`].
     ///
     /// # Errors
     /// [`OpenError`]
@@ -130,7 +129,7 @@ impl Actuators {
         })
     }
 
-    /// Remarks for people: what was refused and why. Same remark, same text.
+    /// Remarks for people: refusals with reasons. The same remark has the same text.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let throttled = self.throttles.values().flat_map(|throttle| throttle.notes.iter());
         let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes.iter());
@@ -142,7 +141,7 @@ impl Actuators {
         self.journal.notes().iter()
     }
 
-    /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
+    /// Notes if another Cotenant manages a process: its tasks are left alone during that.
     pub fn look_for_rival(&mut self, pid: u32) {
         if let Some(other) = self.journal.rival(pid) {
             let why = format!("another cotenant (process {other}) manages it or its parent");
@@ -150,15 +149,15 @@ impl Actuators {
         }
     }
 
-    /// The mask that a task would have without us, see [`Placement::original_mask`].
+    /// A task's mask without us, see [`Placement::original_mask`].
     pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {
         self.placement.original_mask(&mut self.journal, task)
     }
 
-    /// Makes ready what a program needs that is about to be started, see [`Throttle::prepare`].
+    /// Prepares a new program, see [`Throttle::prepare`].
     ///
     /// # Errors
-    /// Why it cannot be throttled as it is to be.
+    /// Why it cannot be throttled as requested.
     pub fn prepare(
         &mut self,
         enforcer: Enforcer,
@@ -169,7 +168,7 @@ impl Actuators {
         Throttle::prepare(enforcer, &mut self.journal, pauses, command, protected)
     }
 
-    /// The groups in which programs run, or are about to where there are none yet, as those to be kept.
+    /// The groups of programs, or the future ones, as protected.
     pub fn to_keep(&self, name: &str, pids: &[u32]) -> Vec<Protected> {
         let Some(cpu) = &self.cpu else { return Vec::new() };
         let us = [std::process::id()];
@@ -177,24 +176,24 @@ impl Actuators {
         groups.into_iter().map(|group| Protected { name: name.to_owned(), group }).collect()
     }
 
-    /// The speed of this application is to be kept.
+    /// Protects this application.
     pub fn protect(&mut self, app: AppId) {
         self.protected.insert(app);
         (self.level_due, self.seen) = (Time::default(), Seen::default());
     }
 
-    /// Takes on what runs already, see [`Throttle::attach`].
+    /// Takes over a running program, see [`Throttle::attach`].
     ///
     /// # Errors
-    /// Why it cannot be throttled as it is to be.
+    /// Why it cannot be throttled as requested.
     pub fn attach(&mut self, enforcer: Enforcer, target: &Target) -> Result<Throttle, String> {
         Throttle::attach(enforcer, &mut self.journal, target)
     }
 
-    /// An application is throttled by this from now on; `root`: it was started as this process.
+    /// Throttles an application by this from now on; `root`: it was started as this process.
     ///
     /// # Errors
-    /// Where nothing can be journaled: it runs, and is not throttled.
+    /// If journaling fails: it runs unthrottled.
     pub fn add(&mut self, app: AppId, mut throttle: Throttle, root: Option<Identity>) -> Result<(), PauseError> {
         let started = root.map_or(Ok(()), |root| throttle.started(&mut self.journal, root));
         if started.is_ok() {
@@ -203,12 +202,12 @@ impl Actuators {
         started
     }
 
-    /// What was prepared is not needed: the program was not started.
+    /// A preparation is not needed: the program was not started.
     pub fn give_up(&mut self, throttle: Throttle) {
-        throttle.end(&mut self.journal); // what fails is tried again at the end of all
+        throttle.end(&mut self.journal); // failures are retried at the end
     }
 
-    /// Gives an application back all that is its own: it is not managed any more.
+    /// Restores an application, which is no longer managed.
     pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
         self.protected.remove(&app);
         self.seen = Seen::default();
@@ -230,13 +229,13 @@ impl Actuators {
         self.journal.unclaim(&members);
     }
 
-    /// What is due in every round, whether there are orders or not.
+    /// Duties of every round, with or without orders.
     pub fn tend(&mut self, now: Time) {
         self.journal.tend();
         self.placement.tend(&mut self.journal, now);
     }
 
-    /// Looks at those that are throttled, after a look at all threads.
+    /// Examines throttled programs after a full sample of threads.
     pub fn look(
         &mut self,
         now: Time,
@@ -260,20 +259,20 @@ impl Actuators {
         }
     }
 
-    /// Stops all that can be paused, for the moment of a decision.
+    /// Stops everything pausable for the moment of a decision.
     pub fn pause_all(&mut self, now: Time, observer: &Observer) {
         for (app, throttle) in &mut self.throttles {
             throttle.pause(&mut self.journal, now, &members(throttle, *app, observer), Some(sys::monotonic()));
         }
     }
 
-    /// Ends what is due; when something is due again.
+    /// Ends what is due; returns the next due time.
     pub fn due(&mut self, now: Time) -> Option<Time> {
         let due = |throttle: &mut Throttle| throttle.due(&mut self.journal, now);
         self.throttles.values_mut().filter_map(due).min()
     }
 
-    /// Lets an application act on a signal; false where nothing is known of it here.
+    /// Delivers a signal to an application; false if it is unknown here.
     pub fn signal(&mut self, now: Time, app: AppId, signal: i32, observer: &Observer) -> bool {
         let throttle = self.throttles.get_mut(&app);
         let tasks: Vec<_> = observer.tasks_of(app).cloned().collect();
@@ -289,22 +288,22 @@ impl Actuators {
         !self.throttles.is_empty()
     }
 
-    /// How throttled applications slept, by ascending ids.
+    /// Sleep of throttled applications, by ascending ids.
     pub fn slept(&self, now: Time) -> Vec<Slept> {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
 
-    /// How one throttled application slept.
+    /// Sleep of one throttled application.
     pub fn slept_of(&self, now: Time, app: AppId) -> Option<Slept> {
         self.throttles.get(&app).map(|throttle| throttle.slept(now))
     }
 
-    /// How long an application was kept from running, where it is throttled.
+    /// Time for which a throttled application was kept from running.
     pub fn paused(&self, now: Time, app: AppId) -> Option<Duration> {
         self.throttles.get(&app).map(|throttle| throttle.paused(now))
     }
 
-    /// How much is changed now, by kind. Naps from inside end by themselves, and are none of it.
+    /// Number of current changes by kind. Inside naps end by themselves and do not count.
     pub fn outstanding(&self) -> [(&'static str, usize); 5] {
         let throttled = |kind: fn(&Throttle) -> bool| self.throttles.values().filter(|throttle| kind(throttle)).count();
         [
@@ -316,7 +315,7 @@ impl Actuators {
         ]
     }
 
-    /// These orders come next: the processes that they are the first to change are claimed together.
+    /// Announces the next orders: processes changed for the first time are claimed together.
     pub fn expect(&mut self, orders: &[Order], observer: &Observer) {
         let places = orders.iter().filter(|order| matches!(order.action, Action::Place { .. }));
         for info in places.filter_map(|order| observer.info(order.action.task()?)) {
@@ -326,8 +325,8 @@ impl Actuators {
         }
     }
 
-    /// Carries out an order, but for letting those run again that need not wait any more: that is
-    /// [`Actuators::settle`]. `monotonic` is a time of the host on the clock of the programs.
+    /// Carries out an order; resuming is left to [`Actuators::settle`]. `monotonic` converts the host's time to the
+    /// programs' clock.
     pub fn apply(
         &mut self,
         now: Time,
@@ -361,7 +360,7 @@ impl Actuators {
         }
     }
 
-    /// Why the background of an application would have no effect on those that are to be kept, in one line.
+    /// Why the background of an application would not help the protected ones, in one line.
     fn why_without_effect(&self, app: AppId, observer: &Observer) -> Option<String> {
         let (throttle, cpu) = (self.throttles.get(&app)?, self.cpu.as_ref()?);
         if !throttle.may_give_way() {
@@ -379,7 +378,7 @@ impl Actuators {
         Some(parting.text(observer.name(app), cpu))
     }
 
-    /// Whether its background would have no effect, which is said as long as it is so.
+    /// Whether its background would be ineffective, with a note while it is so.
     fn is_without_effect(&mut self, app: AppId, observer: &Observer) -> bool {
         let why = self.why_without_effect(app, observer);
         if let Some(before) = self.in_vain.get(&app).filter(|before| Some(*before) != why.as_ref()) {
@@ -399,7 +398,7 @@ impl Actuators {
         throttle.background(&mut self.journal, on, &observer.tasks_of(app).cloned().collect::<Vec<_>>())
     }
 
-    /// Takes those out of the background whose has no effect any more, and lets those in whose has one by now.
+    /// Removes applications from an ineffective background, and adds those that have become effective.
     fn look_at_levels(&mut self, observer: &Observer) {
         let there = self.throttles.iter().filter(|(_, throttle)| throttle.limits_in_force()[2]).map(|(app, _)| *app);
         for app in there.collect::<Vec<_>>() {
@@ -414,7 +413,7 @@ impl Actuators {
         }
     }
 
-    /// Compares what those to be kept wait for a CPU beside the background with what they wait in pauses.
+    /// Compares protected programs' waits for a CPU beside the background with those in pauses.
     fn look_at_effect(&mut self, sample: &Sample, observer: &Observer) {
         let (protected, throttles) = (&self.protected, &self.throttles);
         if protected.is_empty() || throttles.is_empty() || self.seen.useless.is_some() {
@@ -472,7 +471,7 @@ impl Actuators {
         self.placement.apply(&mut self.journal, now, info, mask)
     }
 
-    /// After orders: lets all run that neither wait nor nap, and moves memory on.
+    /// After orders: resumes what neither waits nor naps, and continues memory moves.
     pub fn settle(&mut self, now: Time) {
         self.stopped.clear();
         self.throttles.values_mut().for_each(|throttle| throttle.settle(&mut self.journal, now));
@@ -481,20 +480,20 @@ impl Actuators {
         }
     }
 
-    /// Applications that were paused since the last call, or resumed (true).
+    /// Applications paused since the last call, or resumed (true).
     pub fn take_turned(&mut self) -> Vec<(AppId, bool)> {
         std::mem::take(&mut self.turned)
     }
 
-    /// Lets all run and ends what holds whole applications; what of this failed is tried again at the end of all.
+    /// Resumes everything and ends effects on whole applications; failures are retried at the end.
     pub fn end_throttles(&mut self, now: Time) -> Vec<String> {
-        // First: nobody is to wait for the end of another one's group.
+        // First, so that no process waits for the removal of another's group.
         self.throttles.values_mut().for_each(|throttle| throttle.let_go(&mut self.journal, now));
         let throttles = std::mem::take(&mut self.throttles).into_values();
         throttles.flat_map(|throttle| throttle.end(&mut self.journal)).collect()
     }
 
-    /// Undoes everything and ends the guardian. Dropping does the same, without the report.
+    /// Undoes everything and ends the guardian. Dropping does the same without a report.
     pub fn finish(mut self) -> RestoreReport {
         if let Some(pauses) = self.pauses.take() {
             pauses.finish(&mut self.journal);
@@ -503,7 +502,7 @@ impl Actuators {
     }
 }
 
-/// Its processes, as far as they must be named: a control group knows its own.
+/// Its processes, if they must be listed: a control group knows its own.
 fn members(throttle: &Throttle, app: AppId, observer: &Observer) -> Vec<Identity> {
     if throttle.by_signals() { observer.members(app) } else { Vec::new() }
 }

@@ -1,5 +1,5 @@
-//! Moving the memory of running programs to other nodes, bit by bit: the process stands still at most for as long as
-//! one call takes, which is measured.
+//! Moves the memory of running programs to other nodes in small steps: a process stalls at most for one call, whose
+//! duration is measured.
 
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
@@ -14,26 +14,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A call that moves pages may take so long at most: the process cannot access its pages meanwhile.
+/// Limit of a page-moving call, which blocks the process's access to its pages.
 pub const LONGEST: Duration = Duration::from_millis(20);
-/// What a call should take, and what all calls of one round may: the loop waits for them.
+/// Target of a call, and of all calls of one round, for which the loop waits.
 const AIM: Duration = Duration::from_millis(5);
 const PER_ROUND: Duration = Duration::from_millis(20);
 
-/// Pages per call: the first one, and at most.
+/// Pages per call: the first one, and the limit.
 const FIRST: usize = 16;
 const MOST: usize = 4096;
 
-/// Why nothing of a process is moved where there would be something.
+/// Why nothing of a process is moved despite misplaced pages.
 const BOUND: &str =
     "what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files";
 
-/// What came of it.
+/// Its results.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
-    /// Pages that are on their new node now.
+    /// Pages on their new node now.
     pages: u64,
-    /// The longest that one call took.
+    /// The longest call.
     longest: Duration,
 }
 
@@ -48,9 +48,9 @@ impl Moved {
 #[derive(Debug)]
 struct Job {
     to: Vec<NodeId>,
-    /// Ranges of addresses that are left.
+    /// Remaining ranges of addresses.
     left: VecDeque<(u64, u64)>,
-    /// Some are asked for, and what became of them is not known yet.
+    /// Whether some were requested without a known result.
     asked: bool,
     batch: usize,
     moved: Moved,
@@ -61,13 +61,13 @@ struct Job {
 pub struct Mover {
     fs: FsRoot,
     jobs: BTreeMap<u32, Job>,
-    /// What has arrived, of all processes.
+    /// Totals over all processes.
     done: Moved,
     notes: Notes,
 }
 
-/// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first
-/// address to the end that `maps` tells; and whether there are others, which stay.
+/// Areas with pages off these nodes, unbound and not of files, from their first address to the end in `maps`; and
+/// whether there are others, which stay.
 fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>, bool)> {
     let is_far = |area: &Area| to.len() > 1 || area.pages.iter().any(|(node, n)| *n > 0 && !to.contains(node));
     let areas: Vec<Area> = files::areas(fs, pid)?.into_iter().filter(is_far).collect();
@@ -83,10 +83,10 @@ impl Mover {
         Self { fs: fs.clone(), jobs: BTreeMap::new(), done: Moved::default(), notes: Notes::default() }
     }
 
-    /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
+    /// Begins to move the memory of a process to these nodes, in equal parts. A move to other nodes stops.
     ///
     /// # Errors
-    /// Why not, or what the system says; nothing was moved then.
+    /// The reason or the system's error; nothing was moved then.
     pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> io::Result<()> {
         if self.jobs.get(&pid).is_some_and(|job| job.to == to) {
             return Ok(());
@@ -103,7 +103,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Begins to bring what a task uses to these nodes, as far as that may be.
+    /// Begins to move a task's memory to these nodes, as far as allowed.
     pub fn apply(&mut self, journal: &mut Journal, info: &TaskInfo, nodes: &[NodeId]) -> Outcome {
         let held = match Held::open_exactly(info.pid, info.tid, info.start_ticks) {
             Ok(held) => held,
@@ -119,7 +119,7 @@ impl Mover {
         }
     }
 
-    /// Moves on what is on its way, for a bounded time.
+    /// Continues moves for a bounded time.
     pub fn go_on(&mut self) {
         let begin = Instant::now();
         let pids: Vec<u32> = self.jobs.keys().copied().collect();
@@ -128,9 +128,9 @@ impl Mover {
                 let Some(job) = self.jobs.get_mut(&pid) else { break };
                 let moved = job.step(&self.fs, pid);
                 if moved.as_ref().is_err_and(address_space::is_late) {
-                    break; // it is asked for again in the next round
+                    break; // requested again in the next round
                 }
-                // That it has ended is no failure.
+                // Its end is no failure.
                 if let Some(e) = moved.as_ref().err().filter(|e| e.raw_os_error() != Some(libc::ESRCH)) {
                     self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
                 }
@@ -141,7 +141,7 @@ impl Mover {
         }
     }
 
-    /// Moves no more of a process' memory.
+    /// Stops moving a process's memory.
     pub fn forget(&mut self, pid: u32) {
         let Some(job) = self.jobs.remove(&pid) else { return };
         self.done.add(&job.moved);
@@ -163,7 +163,7 @@ impl Mover {
 }
 
 impl Job {
-    /// One call; false where nothing is left.
+    /// One call; false if nothing is left.
     fn step(&mut self, fs: &FsRoot, pid: u32) -> io::Result<bool> {
         let page = page_size() as u64;
         let mut pages = Vec::with_capacity(self.batch);
@@ -190,9 +190,9 @@ impl Job {
     }
 }
 
-/// Brings those of the pages to their nodes that are elsewhere, how many there were; `None` where there are none.
+/// Moves the misplaced ones of the pages, with their number; `None` without any.
 fn bring(door: &Door, pages: &[u64], to: &[NodeId]) -> io::Result<Option<(Moved, usize)>> {
-    // First where they are, which stops no task: only those elsewhere are moved.
+    // The query stops no task, so that only misplaced pages are moved.
     let mut status = vec![-1; pages.len()];
     door.move_pages(pages, None, &mut status)?;
     let node = |address: u64| to[(address / page_size() as u64) as usize % to.len()].0 as libc::c_int;
@@ -213,8 +213,7 @@ fn bring(door: &Door, pages: &[u64], to: &[NodeId]) -> io::Result<Option<(Moved,
     Ok(Some((Moved { pages, longest: begin.elapsed() }, far.len())))
 }
 
-/// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few
-/// again after one that took longer than [`LONGEST`].
+/// Pages of the next call: as many as [`AIM`] allows, at most doubled, and few after a call longer than [`LONGEST`].
 fn next_batch(now: usize, moved: usize, took: Duration) -> usize {
     if took > LONGEST {
         return FIRST;
@@ -250,7 +249,7 @@ mod tests {
         };
         let refused = mover.bring(me, &[NodeId(999)]).unwrap_err();
         assert!(refused.to_string().contains("cpuset"), "{refused}");
-        // On one node everything is there already.
+        // With one node everything is there already.
         let here = NodeId(allowed.first().unwrap().0);
         match mover.bring(me, &[here]) {
             Ok(()) => {}
@@ -267,6 +266,7 @@ mod tests {
         }
     }
 
+    /// Holds place/move-pages.
     #[test]
     fn bound_memory_is_never_moved() {
         let tree = TempDir::new("bound");
@@ -282,7 +282,7 @@ mod tests {
             mover.bring(7, &[NodeId(2)]).unwrap_err().to_string().contains("cpuset does not allow memory of node 2")
         );
         assert!(mover.jobs.is_empty());
-        // Nothing is elsewhere than on node 0, but what is bound; with a little of its own there it is no other.
+        // Only bound pages are off node 0; a few of its own there make no other node.
         tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n");
         tree.write("proc/7/numa_maps", "1000 bind:1 anon=4 N1=4\n20000 default anon=4 N0=4\n");
         assert!(mover.bring(7, &[NodeId(0)]).unwrap_err().to_string().contains("was bound"));

@@ -1,4 +1,4 @@
-//! Throttling one application: all actuators that act on it as a whole, and how long it slept.
+//! Throttling of one application: all actuators on it as a whole, and its sleep.
 
 use crate::FsRoot;
 use crate::act::background::effect::Moment;
@@ -21,65 +21,65 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Shorter pauses are not made by signals: they arrive late by about as much.
+/// Shorter pauses are not made by signals, whose delay is similar.
 const SHORTEST_BY_SIGNALS: Duration = Duration::from_millis(20);
 
-/// The note where naps from inside alone are wanted, until there are marks.
+/// The note with `--means inside`, until there are marks.
 const NO_MARKS: &str = "--means inside: a program of low priority has passed no mark and does not nap; \
                         build it with 'cotenant cc', or take --means auto";
 
-/// How naps are brought about, and limits.
+/// The means of naps and limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcer {
-    /// Naps from inside where the program has marks, else from outside. Limits of CPU time, and of cache ways and
-    /// memory bandwidth, where they are asked for. What of this cannot be had here is left out.
+    /// Inside naps if the program has marks, otherwise outside ones. Limits of CPU time, and of cache ways and memory
+    /// bandwidth, on request. Unavailable means are left out.
     #[default]
     Auto,
-    /// By its marks alone.
+    /// By marks only.
     Inside,
-    /// By a freezer or signals alone.
+    /// By a freezer or signals only.
     Outside,
-    /// By limits of CPU time; naps that measure are made as with `Auto`.
+    /// By limits of CPU time; measuring naps as with `Auto`.
     Quota,
-    /// By limits of cache ways and memory bandwidth; naps that measure are made as with `Auto`.
+    /// By limits of cache ways and memory bandwidth; measuring naps as with `Auto`.
     Resctrl,
 }
 
-/// How a program slept.
+/// Sleep of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Slept {
-    /// By what, as people say it.
+    /// The means, for people.
     pub means: String,
     /// Naps of its own threads.
     pub naps: u64,
-    /// Time that its threads slept in these, added up.
+    /// Total sleep of its threads in these.
     pub inside_s: f64,
-    /// Time in which it was paused from outside.
+    /// Time of outside pauses.
     pub outside_s: f64,
-    /// Pauses from outside.
+    /// Outside pauses.
     pub pauses: u64,
-    /// Threads that have marks and were seen last.
+    /// Marked threads at the last look.
     pub threads: usize,
-    /// The limit in force, as it was written; absent where there is none.
+    /// The current limit as written; absent without one.
     pub limit: Option<String>,
-    /// Limits that were set.
+    /// Limits set.
     pub limits: u64,
 }
 
 impl Slept {
-    /// Seconds that each of its threads slept in naps of its own, on average.
+    /// Mean seconds that each of its threads slept in its own naps.
     pub fn inside_each_s(&self) -> f64 {
         self.inside_s / self.threads.max(1) as f64
     }
 
-    /// Seconds that it waited, by naps and by pauses.
+    /// Total seconds of its naps and pauses.
     pub fn waited_s(&self) -> f64 {
         self.outside_s + self.inside_each_s()
     }
 }
 
-/// Limits in force, as they were written.
+/// Current limits as written.
 #[derive(Debug, Default)]
 struct Written {
     cpu_time: Option<String>,
@@ -94,23 +94,23 @@ pub struct Throttle {
     job: Option<Job>,
     cpu_time: Option<Quota>,
     caches: Option<Limited>,
-    /// Where there is no group of CPU time.
+    /// Without a CPU group.
     background: Background,
     marks: Marks,
     /// Whether it naps from inside.
     inside: bool,
-    /// The process that was started.
+    /// The started process.
     root: Option<u32>,
-    /// It is paused until an order resumes it, however long naps are.
+    /// It is paused until an order resumes it, independent of naps.
     waits: bool,
     paused_since: Option<Time>,
-    /// When a nap from outside ends.
+    /// End of the current outside nap.
     wakes_at: Option<Time>,
     outside: Duration,
     pauses: u64,
     written: Written,
     limits: u64,
-    /// It was asked to end: it is neither paused nor limited any more.
+    /// It was requested to end: no more pauses and limits.
     ending: bool,
     /// Remarks for people.
     pub notes: Notes,
@@ -121,11 +121,10 @@ impl Throttle {
         Self { enforcer, job, inside: enforcer == Enforcer::Inside, ..Self::default() }
     }
 
-    /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups,
-    /// from where it can give way to `protected`.
+    /// Prepares a new program: it starts in its own session, and in groups from which it can yield to `protected`.
     ///
     /// # Errors
-    /// Why it cannot be throttled as it is to be.
+    /// Why it cannot be throttled as requested.
     pub fn prepare(
         enforcer: Enforcer,
         journal: &mut Journal,
@@ -156,7 +155,7 @@ impl Throttle {
         Ok(new)
     }
 
-    /// What cannot be had is left out where nothing certain was asked for.
+    /// Unavailable means are left out unless explicitly requested.
     fn unless_auto<T>(&self, made: Result<T, LimitError>) -> Result<Option<T>, String> {
         match made {
             Err(_) if self.enforcer == Enforcer::Auto => Ok(None),
@@ -164,10 +163,10 @@ impl Throttle {
         }
     }
 
-    /// Takes on what runs already.
+    /// Takes over a running program.
     ///
     /// # Errors
-    /// Why it cannot be throttled as it is to be.
+    /// Why it cannot be throttled as requested.
     pub fn attach(enforcer: Enforcer, journal: &mut Journal, target: &Target) -> Result<Self, String> {
         if matches!(enforcer, Enforcer::Quota | Enforcer::Resctrl) {
             return Err("only programs that are started here can be limited: they would have to be moved to another control group; \
@@ -183,7 +182,7 @@ impl Throttle {
         })
     }
 
-    /// Of programs for which nothing was prepared: by their marks, or by signals.
+    /// For programs without a preparation: by their marks, or by signals.
     pub fn from_outside() -> Self {
         Self::new(Enforcer::Auto, Some(Job::of_processes()))
     }
@@ -191,18 +190,18 @@ impl Throttle {
     /// It runs as this process.
     ///
     /// # Errors
-    /// Where nothing can be journaled: it runs, and cannot be paused.
+    /// If journaling fails: it runs, and cannot be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         self.root = Some(root.0);
         self.cpu_time.iter_mut().for_each(Quota::began);
-        // So that other Cotenants leave it alone. It is ours even where one of them manages what started us.
+        // So that other Cotenants leave it alone. It is ours even if one of them manages our parent.
         if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
             let _ = journal.may_touch(&held);
         }
         self.job.as_mut().map_or(Ok(()), |job| job.started(journal, root))
     }
 
-    /// Whether its processes must be known to pause it: a control group knows its own.
+    /// Whether a pause needs its processes: a control group knows its own.
     pub fn by_signals(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.mechanism() == Mechanism::Signals)
     }
@@ -212,7 +211,7 @@ impl Throttle {
         self.enforcer != Enforcer::Outside
     }
 
-    /// Looks which processes have marks, and brings limits nearer to what they are to be.
+    /// Finds marked processes, and adjusts limits towards their targets.
     pub fn look(&mut self, journal: &mut Journal, at: Time, processes: &[(u32, &Process)], ran: &Ran) {
         if self.looks() {
             self.marks.look(journal, at, processes, self.root.is_none(), &mut self.notes);
@@ -223,7 +222,7 @@ impl Throttle {
                 self.inside = reached || self.enforcer == Enforcer::Inside;
             }
         }
-        // Soon after somebody else has frozen it, and not only when it is to nap: the guardian must know by then.
+        // Soon after another agent has frozen it, not only before a nap, because the guardian must know by then.
         if let Some(job) = &mut self.job {
             job.is_theirs(journal);
         }
@@ -235,7 +234,7 @@ impl Throttle {
         }
     }
 
-    /// Lets it nap until `end`, which is `until` on the clock of the programs; one that has passed ends a nap.
+    /// Orders a nap until `end`, which is `until` on the programs' clock; a past time ends a nap.
     pub fn nap(
         &mut self,
         journal: &mut Journal,
@@ -278,20 +277,20 @@ impl Throttle {
         Outcome::Denied
     }
 
-    /// Pauses it until [`Throttle::go_on`]; whether it was not paused so before.
+    /// Pauses it until [`Throttle::go_on`]; returns whether it was not paused so before.
     pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
         let waited = std::mem::replace(&mut self.waits, true);
-        self.pause(journal, now, members, None); // what could be stopped is stopped
+        self.pause(journal, now, members, None); // partial stops remain
         !waited
     }
 
-    /// It need not wait any more; whether it did. Runs with the next [`Throttle::settle`].
+    /// Ends its wait; returns whether it waited. It runs with the next [`Throttle::settle`].
     pub fn go_on(&mut self) -> bool {
         std::mem::replace(&mut self.waits, false)
     }
 
-    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Where this Cotenant stands
-    /// still then, its guardian lets it run some time after `until`. Whether all of it could be stopped.
+    /// Stops it until [`Throttle::settle`], unless it waits or naps. If this Cotenant stops then, its guardian resumes
+    /// it some time after `until`. Returns whether all of it could be stopped.
     pub fn pause(&mut self, journal: &mut Journal, now: Time, members: &[Identity], until: End) -> bool {
         self.heed(journal, now);
         let until = until.filter(|_| !self.waits);
@@ -304,7 +303,7 @@ impl Throttle {
         paused.is_ok()
     }
 
-    /// Takes note where its guardian has let it run.
+    /// Handles a resume by its guardian.
     fn heed(&mut self, journal: &mut Journal, now: Time) {
         if let Some(ran) = self.job.as_mut().and_then(|job| job.heed(journal))
             && let Some(since) = self.paused_since.take()
@@ -313,7 +312,7 @@ impl Throttle {
         }
     }
 
-    /// Lets it run where it neither waits nor naps.
+    /// Resumes it unless it waits or naps.
     pub fn settle(&mut self, journal: &mut Journal, now: Time) {
         if self.waits || self.wakes_at.is_some_and(|end| end > now) {
             return;
@@ -322,13 +321,13 @@ impl Throttle {
         self.heed(journal, now);
         let Some(since) = self.paused_since else { return };
         if let Some(Err(why)) = self.job.as_mut().map(|job| job.resume(journal)) {
-            return self.notes.add(why.to_string()); // it is tried again in the next round
+            return self.notes.add(why.to_string()); // retried in the next round
         }
         self.paused_since = None;
         self.outside += now - since;
     }
 
-    /// Ends a nap from outside whose time has come, and stands by one from inside; when something is to be done again.
+    /// Ends a due outside nap, and renews an inside one; returns the next due time.
     pub fn due(&mut self, journal: &mut Journal, now: Time) -> Option<Time> {
         if self.wakes_at.is_some_and(|end| now >= end) {
             self.settle(journal, now);
@@ -336,7 +335,7 @@ impl Throttle {
         self.wakes_at.into_iter().chain(self.marks.stand_by(now)).min()
     }
 
-    /// Limits it to so many thousandths of one CPU, or lifts that limit.
+    /// Limits it to this many thousandths of one CPU, or lifts that limit.
     pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
         let Some(quota) = &mut self.cpu_time else { return Outcome::NotThisMachine };
         let cpu_permille = cpu_permille.filter(|_| !self.ending);
@@ -345,7 +344,7 @@ impl Throttle {
         note(set, &mut self.written.cpu_time, &mut self.notes)
     }
 
-    /// Limits it to so many thousandths of the ways of caches and of its memory bandwidth, or lifts that limit.
+    /// Limits it to this many thousandths of cache ways and of its memory bandwidth, or lifts that limit.
     pub fn limit_caches(&mut self, permille: Option<u32>) -> Outcome {
         let Some(limited) = &mut self.caches else { return Outcome::NotThisMachine };
         let share = permille.filter(|_| !self.ending).map(|permille| f64::from(permille) / 1e3);
@@ -354,7 +353,7 @@ impl Throttle {
         note(set, &mut self.written.caches, &mut self.notes)
     }
 
-    /// Lets it run only where nobody else wants the CPU, or beside the others again; `tasks` are all of its threads.
+    /// Runs it only on otherwise idle CPUs, or normally again; `tasks` are all of its threads.
     pub fn background(&mut self, journal: &mut Journal, on: bool, tasks: &[Arc<TaskInfo>]) -> Outcome {
         if self.enforcer != Enforcer::Auto {
             return Outcome::NotThisMachine;
@@ -367,29 +366,29 @@ impl Throttle {
         note(set, &mut self.written.background, &mut self.notes)
     }
 
-    /// By what it would give way to others: its group, or its threads in those that `groups` tells.
+    /// How it would yield to others: by its group, or by its threads in those of `groups`.
     pub fn gives_way_by<'a>(&'a self, groups: &'a [PathBuf]) -> level::Means<'a> {
         let group = self.cpu_time.as_ref().map(|quota| &*quota.group.path).or(self.background.group());
         group.map_or(level::Means::Threads(groups), level::Means::Group)
     }
 
-    /// Whether it was started or attached so that it can be in the background at all.
+    /// Whether it can be in the background at all, given how it was started or attached.
     pub fn may_give_way(&self) -> bool {
         self.enforcer == Enforcer::Auto
     }
 
-    /// Whether [`Throttle::tend_threads`] has anything to do.
+    /// Whether [`Throttle::tend_threads`] has any work.
     pub fn tends_threads(&self) -> bool {
         self.background.is_used()
     }
 
-    /// Takes those of its threads to the background, or back, that were born since.
+    /// Updates the background of its newly created threads.
     pub fn tend_threads(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>]) {
         self.background.tend(journal, tasks, self.root.is_none(), &mut self.notes);
         self.written.background = self.background.in_force();
     }
 
-    /// Passes a signal on and resumes it: a frozen program does not end.
+    /// Delivers a signal and resumes it, because a frozen program cannot end.
     pub fn signal(
         &mut self,
         journal: &mut Journal,
@@ -404,7 +403,7 @@ impl Throttle {
             self.wakes_at = None;
             self.marks.withdraw();
         }
-        // A program that is to end needs CPU time for that, and may wait for long where it gets what others leave.
+        // An ending program needs CPU time, and could wait long in the background.
         if self.written.cpu_time.is_some() {
             self.limit(None);
         }
@@ -417,7 +416,7 @@ impl Throttle {
         self.settle(journal, now);
     }
 
-    /// In which it was paused from outside.
+    /// Time of outside pauses.
     fn outside(&self, now: Time) -> Duration {
         self.outside + self.paused_since.map_or(Duration::ZERO, |since| now - since)
     }
@@ -429,7 +428,7 @@ impl Throttle {
             + Duration::try_from_secs_f64(inside_s / self.marks.threads.max(1) as f64).unwrap_or(Duration::ZERO)
     }
 
-    /// How it slept.
+    /// Its sleep.
     pub fn slept(&self, now: Time) -> Slept {
         let (naps, inside_s) = self.marks.slept();
         let outside = self.outside(now);
@@ -462,7 +461,7 @@ impl Throttle {
         self.paused_since.is_some()
     }
 
-    /// How often it was paused from outside, and what it does now as a background has it.
+    /// Number of outside pauses, and the current state of its background.
     pub fn moment(&self) -> (u64, Moment) {
         let moment = match () {
             () if self.inside => Moment::Other,
@@ -479,7 +478,7 @@ impl Throttle {
         [cpu_time, caches, background].map(Option::is_some)
     }
 
-    /// Lets it run, for the end of all.
+    /// Resumes it, for the end.
     pub fn let_go(&mut self, journal: &mut Journal, now: Time) {
         self.waits = false;
         self.wakes_at = None;
@@ -487,8 +486,7 @@ impl Throttle {
         self.settle(journal, now);
     }
 
-    /// Lets it run and is done with it; lines about what could not be undone, which undoing at the end tries
-    /// again.
+    /// Resumes it and ends; returns lines about failures, which undoing at the end retries.
     pub fn end(self, journal: &mut Journal) -> Vec<String> {
         let mut notes = self.background.end(journal);
         if let Some(mut job) = self.job {
@@ -523,6 +521,7 @@ mod tests {
     use crate::tests::journal;
     use cotenant_testing::TempDir;
 
+    /// Holds qos/limits.
     #[test]
     fn caches_are_limited_as_ordered() {
         let dir = TempDir::new("low-resctrl");

@@ -8,61 +8,61 @@ use cotenant_model::metric::Metric;
 use std::process::Command;
 use std::sync::Arc;
 
-/// What an application is.
+/// Kind of an application.
 #[derive(Debug)]
 pub enum What {
-    /// A command that is started.
+    /// A command to start.
     Command(Command),
-    /// Processes that run already.
+    /// Running processes.
     Running(Target),
 }
 
 impl What {
-    /// The processes that run already.
+    /// The running processes.
     pub(super) fn pids(&self) -> Vec<u32> {
         if let Self::Running(target) = self { target.pids() } else { Vec::new() }
     }
 }
 
-/// An application that is to be managed.
+/// An application to manage.
 #[derive(Debug)]
 pub struct AppSpec {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// What tells its speed besides what it reports itself.
+    /// Sources of its speed besides its own reports.
     pub metrics: Vec<Metric>,
-    /// How it is throttled as a whole, where it is to be: a command is started in a session and in groups of its own
-    /// then. Others can be made to nap by their marks or by signals alone.
+    /// How it is throttled as a whole, if at all: a command then starts in its own session and groups. Others can only
+    /// nap by their marks or by signals.
     pub throttled: Option<Enforcer>,
-    /// Whether those that are throttled give way to it.
+    /// Whether throttled programs yield to it.
     pub protected: bool,
 }
 
 impl AppSpec {
-    /// Without metrics, not meant to be throttled, nor to be given way to.
+    /// Without metrics, throttling and protection.
     pub fn new(name: String, what: What) -> Self {
         Self { name, what, metrics: Vec::new(), throttled: None, protected: false }
     }
 
-    /// A command of that name.
+    /// A command with that name.
     pub fn command(name: String, command: Command) -> Self {
         Self::new(name, What::Command(command))
     }
 }
 
-/// An application that is managed.
+/// A managed application.
 #[derive(Debug)]
 pub(super) struct App {
     pub child: Option<Child>,
     /// Its command has ended.
     pub ended: bool,
-    /// Nothing is left of it, as of the last look.
+    /// All its processes had ended at the last look.
     pub gone: bool,
     pub throttled: bool,
     pub metrics: Option<Arc<Metrics>>,
-    /// Which job of the queue it is, and whether it was asked to end before it had.
+    /// Its job in the queue, and whether it was requested to end before it had.
     pub job: Option<(usize, bool)>,
 }
 

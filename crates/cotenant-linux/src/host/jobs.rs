@@ -1,4 +1,4 @@
-//! Jobs of a queue on the machine: they are started, stopped for decisions, signalled and ended.
+//! Jobs of a queue on the machine: started, stopped for decisions, signalled and ended.
 
 use super::queue::Program;
 use super::{AppSpec, LinuxHost, StartError};
@@ -12,11 +12,11 @@ use cotenant_model::{AppId, Wake};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// Time between two looks whether the processes that jobs left behind have ended, after these were asked to stop.
+/// Interval of checks whether jobs' remaining processes have ended after a request.
 const LEFT: Duration = Duration::from_millis(20);
 
 impl LinuxHost {
-    /// Stops everybody for the moment of the decision, where a quantum is over.
+    /// Stops all for the decision at the end of a quantum.
     pub(super) fn stop_for_decision(&mut self) {
         let now = self.now();
         if let (Some(line), Some(act)) = (&mut self.line, &mut self.act)
@@ -27,7 +27,7 @@ impl LinuxHost {
         }
     }
 
-    /// Starts what may start; whether there was any.
+    /// Starts jobs that may start; returns whether there was any.
     pub(super) fn start_jobs(&mut self) -> bool {
         let mut any = false;
         while let Some(Program { key, name, command }) = self.line.as_mut().and_then(|line| line.queue.next()) {
@@ -49,7 +49,7 @@ impl LinuxHost {
         any
     }
 
-    /// A job has ended: it is managed no more.
+    /// A job has ended and is no longer managed.
     pub(super) fn job_ended(&mut self, app: AppId, status: ExitStatus, usage: Usage) {
         let job = self.apps.get(&app).and_then(|app| app.job);
         self.remove(app);
@@ -62,7 +62,7 @@ impl LinuxHost {
         self.apps.iter().filter(|(_, app)| app.job.is_some()).map(|(id, _)| *id).collect()
     }
 
-    /// Lets every job act on a signal.
+    /// Delivers a signal to every job.
     fn signal_jobs(&mut self, signal: i32) {
         let now = self.now();
         for id in self.jobs() {
@@ -72,17 +72,17 @@ impl LinuxHost {
                 *asked |= process_stat(pid).is_some_and(|stat| !stat.is_dead());
             }
             if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
-                // Not reaped yet, so the number is its own.
+                // Not reaped yet, so that its id is valid.
                 let _ = sys::signal_group(pid, signal);
                 let _ = Job::of_processes().signal(signal, &self.observer.members(id)); // no group is read
             }
         }
     }
 
-    /// Ends all jobs: politely, then not.
+    /// Ends all jobs: first politely, then by force.
     pub(super) fn wind_up(&mut self) -> Wake {
-        self.look_for_all(); // a job's first process may end sooner than those that it has started
-        // What has ended by now has done so by itself.
+        self.look_for_all(); // a job's first process may end before its children
+        // What has ended by now did so by itself.
         let mut twice = false;
         while let Ok(event) = self.waiter.wait(Some(Instant::now())) {
             match event {
@@ -102,7 +102,7 @@ impl LinuxHost {
             self.signal_jobs(libc::SIGKILL);
         }
         while !self.jobs().is_empty() || deadline.is_some() && members.iter().any(|id| thread::lives(*id)) {
-            // Nothing tells of the end of processes that are left behind.
+            // The end of remaining processes gives no event.
             let alone = self.jobs().is_empty().then(|| Instant::now() + LEFT);
             match self.waiter.wait(deadline.into_iter().chain(alone).min()) {
                 Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
@@ -113,7 +113,7 @@ impl LinuxHost {
                         .add(format!("jobs that did not end within {} s of SIGTERM were killed", grace.as_secs_f64()));
                     self.signal_jobs(libc::SIGKILL);
                 }
-                // Asked twice.
+                // Requested twice.
                 Ok(Event::Signal(signal)) if asks_to_stop(signal) => {
                     deadline = None;
                     self.signal_jobs(libc::SIGKILL);

@@ -1,4 +1,4 @@
-//! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
+//! The live machine as a [`Host`]: all applications are observed, and acted on by all actuators alike.
 
 mod app;
 mod jobs;
@@ -39,15 +39,13 @@ use std::time::{Duration, Instant};
 pub use app::{AppSpec, What};
 pub use options::{Finish, HostOptions, StartError, Until};
 
-/// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some
-/// fifty others.
+/// Least and most time between two full samples of threads, each of which may cost as much as some fifty others.
 const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
-/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much
-/// later.
+/// The interval is this fraction of the elapsed time: programs change rarely after their start.
 const FULL_PART: u32 = 20;
 
-/// The machine that this is, with the applications that are managed on it.
+/// This machine with its managed applications.
 #[derive(Debug)]
 pub struct LinuxHost {
     topology: Topology,
@@ -57,45 +55,45 @@ pub struct LinuxHost {
     waiter: Waiter,
     start: Instant,
     apps: BTreeMap<AppId, App>,
-    /// The first application that was added.
+    /// The first added application.
     first: Option<AppId>,
-    /// How its command ended.
+    /// Its command's exit.
     exit_code: u8,
     /// Commands that have ended since the last [`LinuxHost::take_ended`].
     ended: Vec<(AppId, u8, Time)>,
     line: Option<Line>,
-    /// How throttled applications slept as of the last look at all threads, for live views.
+    /// Sleep of throttled applications at the last full sample of threads, for live views.
     told: Rc<RefCell<Vec<Slept>>>,
     full_due: Time,
     signal: Option<i32>,
-    /// When the loop is to be left for whoever drives it.
+    /// Time at which the driver is called.
     call_at: Option<Time>,
-    /// Whether the commands were asked to end because their time is over.
+    /// Whether the commands were requested to end because their time is over.
     stopped: bool,
-    /// To which programs that are started are to give way.
+    /// The programs to which new ones yield.
     to_keep: Vec<Protected>,
     notes: Notes,
 }
 
-/// An application that is about to be added: what can be made before it starts has been made.
+/// An application to add, with everything prepared that is possible before its start.
 struct Ready {
     spec: AppSpec,
     throttle: Option<Throttle>,
     job: Option<usize>,
 }
 
-/// What stands against telling where memory is accessed, if that is wanted.
+/// The obstacle to finding memory accesses, if that is wanted.
 fn about(memory: memory::Options) -> Option<String> {
     if memory.accesses { interleaving::note(&FsRoot::live()) } else { None }
 }
 
 impl LinuxHost {
-    /// Manages these applications; commands are started in this order, when all that they need is there.
+    /// Manages these applications; commands are started in this order after all preparations.
     ///
     /// # Errors
-    /// [`StartError`]; commands that were started before the one that cannot be are ended.
+    /// [`StartError`]; commands started before the failing one are ended.
     pub fn new(topology: &Topology, apps: Vec<AppSpec>, options: HostOptions) -> Result<Self, StartError> {
-        // Signals are held back before a command starts, so that none is lost in between; commands get them unblocked.
+        // Signals are blocked before a command starts, so that none is lost in between; commands get them unblocked.
         let waiter = Waiter::new().map_err(StartError::Wait)?;
         let act = if options.act {
             let journal = options.journal.clone().map_or_else(JournalOptions::new, Ok)?;
@@ -144,8 +142,7 @@ impl LinuxHost {
         Ok(host)
     }
 
-    /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL
-    /// after `grace`.
+    /// Also starts the jobs of a queue, until none is left. On a stop they get SIGTERM, and SIGKILL after `grace`.
     #[must_use]
     pub fn with_queue(mut self, queue: Box<dyn Queue>, grace: Duration) -> Self {
         self.line = Some(Line::new(queue, grace));
@@ -161,10 +158,10 @@ impl LinuxHost {
         ready.into_iter().try_for_each(|ready| self.begin(ready).map(drop))
     }
 
-    /// Manages another application, too.
+    /// Adds an application.
     ///
     /// # Errors
-    /// [`StartError`]; its command does not run then, or is asked to end where it cannot be throttled.
+    /// [`StartError`]; then its command does not run, or is requested to end if it cannot be throttled.
     pub fn add(&mut self, app: AppSpec) -> Result<AppId, StartError> {
         let ready = self.make_ready(app, None)?;
         self.begin(ready)
@@ -176,7 +173,7 @@ impl LinuxHost {
             (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
             _ => None,
         };
-        // A job that cannot be paused runs all the same.
+        // An unpausable job still runs.
         let throttle = match throttle {
             Some(Err(why)) if job.is_some() => {
                 self.notes.add(why);
@@ -204,7 +201,7 @@ impl LinuxHost {
     fn begin(&mut self, Ready { spec, throttle, job }: Ready) -> Result<AppId, StartError> {
         let AppSpec { name, what, metrics, throttled, protected } = spec;
         let name = cotenant_model::text::name(name.as_bytes());
-        // The command last: whatever can fail has been made by then.
+        // The command last, after everything that can fail.
         let metrics = if metrics.is_empty() { None } else { Some(Arc::new(Metrics::start(&metrics, self.start)?)) };
         let (target, child) = match what {
             What::Running(target) => {
@@ -228,7 +225,7 @@ impl LinuxHost {
         let pid = child.as_ref().map(Child::pid);
         let root = pid.map(|pid| (pid, process_stat(pid).map_or(0, |stat| stat.start_ticks)));
         if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
-            line.queue.started(key, root); // first of all: after a crash it must be known
+            line.queue.started(key, root); // first, because after a crash it must be known
         }
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);
@@ -236,7 +233,7 @@ impl LinuxHost {
             act.protect(id);
         }
         if let Some(child) = &child {
-            // To others signals are passed on by the host, or not at all.
+            // For others the host delivers signals, or there are none.
             let pass_on = job.is_none() && throttled.is_none() && self.options.until != Until::Asked;
             self.waiter.watch(child, pass_on);
         }
@@ -247,7 +244,7 @@ impl LinuxHost {
             && let Err(why) = act.add(id, throttle, root)
         {
             if job.is_none() {
-                let _ = pid.map(|pid| sys::kill(pid, libc::SIGTERM)); // not reaped yet, so the pid is its own
+                let _ = pid.map(|pid| sys::kill(pid, libc::SIGTERM)); // not reaped yet, so that its pid is valid
                 return Err(StartError::Means(why.to_string()));
             }
             self.notes.add(why.to_string());
@@ -255,10 +252,10 @@ impl LinuxHost {
         Ok(id)
     }
 
-    /// Throttles an application that was not meant to be, from now on; `target` is what it runs as.
+    /// Throttles another application from now on; `target` is its kind.
     ///
     /// # Errors
-    /// Why it cannot be throttled: it runs on as it is.
+    /// Why it cannot be throttled: it runs unchanged.
     pub fn throttle(&mut self, app: AppId, enforcer: Enforcer, target: &Target) -> Result<(), String> {
         let (Some(act), Some(of)) = (&mut self.act, self.apps.get_mut(&app)) else {
             return Err("nothing is changed here".to_owned());
@@ -269,7 +266,7 @@ impl LinuxHost {
         Ok(())
     }
 
-    /// Looks at memory, proxies and waits as these options say, from the next sample on.
+    /// Observes memory, proxies and waits by these options from the next sample on.
     pub fn look_at(&mut self, new: &HostOptions) {
         let HostOptions { memory, proxies, waits, .. } = *new;
         if memory != self.options.memory {
@@ -279,7 +276,7 @@ impl LinuxHost {
         self.observer.look_at(memory, proxies, waits);
     }
 
-    /// Manages an application no more: all that is its own is given back, and it runs on.
+    /// Stops managing an application: everything is restored, and it runs on.
     pub fn remove(&mut self, app: AppId) {
         let now = self.now();
         if let Some(act) = &mut self.act {
@@ -290,51 +287,51 @@ impl LinuxHost {
         self.ended.retain(|(ended, ..)| *ended != app);
     }
 
-    /// Who drives the host is called then, once.
+    /// The driver is called then, once.
     pub fn call_at(&mut self, at: Time) {
         self.call_at = Some(at);
     }
 
-    /// And whenever somebody writes into this pipe.
+    /// And whenever this pipe is written.
     ///
     /// # Errors
-    /// Where the kernel has no descriptors left.
+    /// If the kernel has no descriptors left.
     pub fn call_on(&mut self, calls: PipeReader) -> io::Result<()> {
         self.waiter.listen(calls)
     }
 
-    /// The last signal that came, which is forgotten: the loop may go on.
+    /// Takes the last signal: the loop may continue.
     pub fn take_signal(&mut self) -> Option<i32> {
         self.signal.take()
     }
 
-    /// An application is other processes from now on.
+    /// Replaces an application's processes.
     pub fn retarget(&mut self, app: AppId, target: Target) {
         self.observer.retarget(app, target);
     }
 
-    /// The processes that are followed now, by application.
+    /// The followed processes, by application.
     pub fn processes(&self) -> BTreeMap<AppId, Vec<u32>> {
         let pids = |processes: Vec<(u32, &Process)>| processes.into_iter().map(|(pid, _)| pid).collect();
         self.observer.by_app().into_iter().map(|(app, processes)| (app, pids(processes))).collect()
     }
 
-    /// Commands that have ended and were not taken: exit code (128 + signal), and when.
+    /// Ended commands that were not taken: exit code (128 + signal), and time.
     pub fn ended(&self) -> &[(AppId, u8, Time)] {
         &self.ended
     }
 
-    /// Commands that have ended since the last call: exit code (128 + signal), and when.
+    /// Commands ended since the last call: exit code (128 + signal), and time.
     pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
         std::mem::take(&mut self.ended)
     }
 
-    /// What can be counted here, and how much of the time each counter ran.
+    /// Countable signals here, and the counting time of each counter.
     pub fn tier(&self) -> TierReport {
         self.observer.tier()
     }
 
-    /// Remarks for people: what was refused or given up, and why.
+    /// Remarks for people: refusals and failures with reasons.
     pub fn notes(&self) -> Vec<String> {
         let memory = self.observer.memory();
         let found = memory.collector().map(|name| {
@@ -353,66 +350,64 @@ impl LinuxHost {
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 
-    /// Those among [`Self::notes`] that are about Cotenant itself, such as a journal that cannot be written: programs
-    /// cannot make it say more and more of them.
+    /// Those among [`Self::notes`] about Cotenant itself, such as an unwritable journal: programs cannot multiply them.
     pub fn own_notes(&self) -> Vec<String> {
         self.act.iter().flat_map(Actuators::own_notes).cloned().collect()
     }
 
-    /// How much is changed now, by kind; none where this host only observes.
+    /// Number of current changes by kind; none for a host that only observes.
     pub fn outstanding(&self) -> BTreeMap<&'static str, usize> {
         self.act.iter().flat_map(Actuators::outstanding).collect()
     }
 
-    /// What the programs of the first application reported themselves up to now; `None` where none did, or none was
-    /// found to.
+    /// Reports of the first application's programs so far; `None` without any.
     pub fn reported(&mut self) -> Option<Reported> {
         self.first.and_then(|app| self.observer.reported(app))
     }
 
-    /// Whether a signal has asked to stop since the start. The commands have got it, too.
+    /// Whether a signal has requested a stop since the start. The commands have got it too.
     pub fn is_asked_to_stop(&self) -> bool {
         self.signal.is_some()
     }
 
-    /// The metrics of each application that has any, for messages about failures while the loop goes on. To be dropped
+    /// The metrics of each application with any, for messages about failures while the loop runs. Must be dropped
     /// before the end.
     pub fn metrics(&self) -> Vec<Arc<Metrics>> {
         self.apps.values().filter_map(|app| app.metrics.clone()).collect()
     }
 
-    /// Why a metric of an application fails again and again now, in one line; `None` where none does.
+    /// Why a metric of an application keeps failing, in one line; `None` without such.
     pub fn failing_metric(&self, app: AppId) -> Option<String> {
         self.apps.get(&app)?.metrics.as_ref()?.failing()
     }
 
-    /// What the metrics came to.
+    /// Summaries of the metrics.
     pub fn summaries(&self) -> Vec<MetricSummary> {
         self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()
     }
 
-    /// How each throttled application naps now, and how long it slept so far.
+    /// The current naps of each throttled application, and its sleep so far.
     pub fn slept(&self) -> Vec<Slept> {
         let now = self.now();
         self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
     }
 
-    /// The same of one application; `None` where it is not to be throttled.
+    /// The same for one application; `None` if it is not throttled.
     pub fn slept_of(&self, app: AppId) -> Option<Slept> {
         self.act.as_ref()?.slept_of(self.now(), app)
     }
 
-    /// The same as of the last full look, while the loop has the host.
+    /// The same at the last full sample, while the loop has the host.
     pub fn told(&self) -> Rc<RefCell<Vec<Slept>>> {
         self.told.clone()
     }
 
-    /// What stopping and resuming the jobs of a queue took.
+    /// Duration of stopping and resuming the jobs of a queue.
     pub fn gaps(&self) -> Gaps {
         self.line.as_ref().map(|line| line.gaps).unwrap_or_default()
     }
 
-    /// Undoes everything, and waits for the commands that still run, but for jobs of a queue: these go on.
+    /// Undoes everything, and waits for running commands except for jobs of a queue, which continue.
     pub fn finish(mut self) -> Finish {
         let now = self.now();
         let mut restored = RestoreReport::default();
@@ -424,7 +419,7 @@ impl LinuxHost {
         if let Some(act) = &mut act {
             late = act.end_throttles(now);
         }
-        // Their groups are removed when the processes in them have been reaped.
+        // Their groups are removed when their processes have been reaped.
         while self.line.is_none() && self.apps.values().any(App::is_awaited) {
             match self.waiter.wait(None) {
                 Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
@@ -462,32 +457,32 @@ impl LinuxHost {
         app.ended = true;
         self.ended.push((id, code, at));
         if self.first == Some(id) {
-            // Who ends because its time is up has not failed.
+            // A command ended at its time limit has not failed.
             let time_is_up = self.stopped && self.signal.is_none() && status.signal() == Some(libc::SIGTERM);
             self.exit_code = if time_is_up { 0 } else { code };
         }
-        self.full_due = Time::default(); // whether all of it is gone is looked at now
+        self.full_due = Time::default(); // checked now whether all of it has ended
     }
 
-    /// Asks the commands that have not ended to end, with all processes that they have started. One that its user has
-    /// stopped hears of that only when it goes on.
+    /// Requests the commands that have not ended to end, with all their processes. A stopped one handles it after its
+    /// resume.
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
         for signal in [signal, libc::SIGCONT] {
             for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
-                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so that its pid is valid
             }
             self.signal_descendants(signal);
             self.signal_throttled(signal);
         }
     }
 
-    /// Finds whoever has come since the last look, which may be long ago: nobody who is to be signalled is overlooked.
+    /// Finds all processes started since the last look, so that none is missed by a signal.
     fn look_for_all(&mut self) {
         self.observer.list_soon();
-        let _ = self.look(self.now()); // what fails here fails in the next round
+        let _ = self.look(self.now()); // a failure repeats in the next round
     }
 
-    /// Signals what the commands in our own session have started: a shell does not pass signals on.
+    /// Signals the commands' children in our own session, because a shell does not forward signals.
     fn signal_descendants(&self, signal: i32) {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.child.is_some()) {
             let mut others = self.observer.members(id);
@@ -496,23 +491,22 @@ impl LinuxHost {
         }
     }
 
-    /// These lead sessions of their own: the terminal's signals do not reach them.
+    /// These lead their own sessions: the terminal's signals do not reach them.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
         for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.child.is_some()) {
             if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) && app.is_awaited() {
-                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so that its pid is valid
             }
         }
     }
 
-    /// What of a task's own mask the user allows.
+    /// The user's restriction of a task's own mask.
     fn within(cpus: Option<&CpuSet>, own: &CpuSet) -> CpuSet {
         cpus.map_or_else(|| own.clone(), |cpus| own.and(cpus))
     }
 
-    /// A sample of all threads, in which each is allowed, of the mask that it would have without us, what the user
-    /// allows.
+    /// A sample of all threads, with the user's restriction of each one's own mask.
     fn look(&mut self, at: Time) -> Result<Sample, HostError> {
         self.full_due = at + ((at - Time::default()) / FULL_PART).clamp(FULL_EVERY[0], FULL_EVERY[1]);
         let Self { observer, act, options, .. } = self;
@@ -550,7 +544,7 @@ impl LinuxHost {
         Ok(sample)
     }
 
-    /// With what is measured from outside, of whoever is there.
+    /// With external measurements of the existing applications.
     fn measured(&self, mut sample: Sample) -> Sample {
         sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
         for app in &mut sample.apps {
@@ -580,8 +574,8 @@ impl LinuxHost {
             },
             Until::AllEnd => {
                 let needed = apps.any(|app| !app.throttled && !app.gone);
-                // What was started is waited for, however it is asked to end; after its time also what that has
-                // started: a shell ends before its server does.
+                // Started commands are awaited after any request; after their time limit also their children, because a
+                // shell ends before its server does.
                 let stopped = self.stopped && self.signal.is_none();
                 let awaited = |app: &App| app.is_awaited() || stopped && app.child.is_some() && !app.gone;
                 let awaited = self.apps.values().any(awaited);
@@ -590,7 +584,7 @@ impl LinuxHost {
         }
     }
 
-    /// A signal came; how the wait ends, if it does.
+    /// Handles a signal; returns the end of the wait, if it ends.
     fn signalled(&mut self, signal: i32) -> Option<Wake> {
         if self.line.is_some() {
             return asks_to_stop(signal).then(|| {
@@ -606,10 +600,10 @@ impl LinuxHost {
         let started = self.apps.values().any(|app| app.child.is_some());
         match self.options.until {
             Until::Asked => Some(Wake::Exit),
-            // The command has got it, too, and decides itself whether to end.
+            // The command has got it too, and decides itself whether to end.
             Until::FirstEnds => (!started).then_some(Wake::Exit),
             Until::AllEnd => {
-                // No terminal sends it, so nobody but those that the waiter knows has got it.
+                // It is not from a terminal, so only processes known to the waiter have got it.
                 if signal == libc::SIGTERM {
                     self.signal_descendants(signal);
                 }
@@ -620,7 +614,7 @@ impl LinuxHost {
 }
 
 impl LinuxHost {
-    /// Why the commands that were started are asked to end now.
+    /// Why the started commands are requested to end now.
     fn time_is_up(&self, now: Time) -> Option<String> {
         if self.stopped {
             return None;
@@ -629,7 +623,7 @@ impl LinuxHost {
             return Some(format!("the programs were asked to end after {} s", after.as_secs_f64()));
         }
         let refused = self.options.refused?;
-        // Where nothing is left of a command, nothing is to be waited for.
+        // A completely ended command needs no wait.
         let long = |app: &App| if app.child.is_some() && app.gone { Duration::ZERO } else { refused };
         let why = self.apps.values().find_map(|app| app.metrics.as_ref()?.refused_for(long(app)))?;
         Some(format!("the programs were asked to end: {why}"))
@@ -713,7 +707,7 @@ impl Host for LinuxHost {
             if self.waiter.take_called() | self.call_at.take_if(|at| now >= *at).is_some() {
                 return Wake::Called;
             }
-            // Whatever else has happened by now is part of the same change.
+            // Simultaneous events are part of the same change.
             let next =
                 if changed { Time::default() } else { due.into_iter().chain(self.call_at).fold(until, Time::min) };
             match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
@@ -727,7 +721,7 @@ impl Host for LinuxHost {
                 Ok(Event::Exited(pid, status, usage)) => {
                     self.child_ended(pid, status, usage);
                     match self.options.until {
-                        // Whether it is over is seen at the next look.
+                        // The next look shows whether it is over.
                         Until::AllEnd if self.line.is_none() => return Wake::Tick,
                         _ => changed = true,
                     }
@@ -747,10 +741,10 @@ impl Host for LinuxHost {
     }
 }
 
-/// What can be counted on this machine, tried on this process itself.
+/// Countable signals on this machine, tried on this process.
 ///
 /// # Errors
-/// [`ObserveError`] where `/proc` cannot be read.
+/// [`ObserveError`] if `/proc` cannot be read.
 pub fn probe_tier(topology: &Topology) -> Result<TierReport, ObserveError> {
     let target = Target::Pids(vec![std::process::id()]);
     let mut observer = Observer::new(topology, vec![AppTarget { name: String::new(), target }], Options::default())?;

@@ -1,4 +1,4 @@
-//! How a host is set up, why it cannot begin, and how it ends.
+//! Options, start errors and results of a host.
 
 use crate::act::pause::Method;
 use crate::sense::observer::ObserveError;
@@ -11,56 +11,55 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// When a run is over.
+/// The end condition of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
-    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal
+    /// The first command has ended, regardless of its children; without a command: no process is left, or a signal
     /// came.
     #[default]
     FirstEnds,
-    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked
-    /// all to end.
+    /// All commands have ended, and unthrottled ones have no processes left; sooner after a signal to all.
     AllEnd,
     /// A signal came.
     Asked,
 }
 
-/// How a live machine is managed.
+/// Options of managing a live machine.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+#[allow(clippy::struct_excessive_bools)] // independent options
 pub struct HostOptions {
-    /// CPUs that the user allows; `None` = all.
+    /// CPUs allowed by the user; `None`: all.
     pub cpus: Option<CpuSet>,
-    /// Whether anything is to be changed. Without it no journal, no guardian and no claim comes into being.
+    /// Whether changes are allowed. Without, there is no journal, guardian or claim.
     pub act: bool,
     /// Whether tasks of other users are managed.
     pub other_users: bool,
-    /// What is counted by hardware; `None`: what most policies want.
+    /// Hardware signals to count; `None`: those of most policies.
     pub signals: Option<Vec<Signal>>,
-    /// What is looked at of the memory of each process: dear.
+    /// Observations of each process's memory, which are expensive.
     pub memory: memory::Options,
-    /// Whether what programs read, write, send and receive is counted, as a speed of those that report none.
+    /// Whether to count bytes read, written, sent and received, as a speed of programs without reports.
     pub proxies: bool,
-    /// Whether to see by BPF what threads wait for, where that is allowed.
+    /// Whether to observe threads' waits by BPF, if allowed.
     pub waits: bool,
-    /// Whether the memory of programs may be moved, too.
+    /// Whether programs' memory may be moved.
     pub move_pages: bool,
-    /// Applications by name, of which rates stand in for signals that cannot be counted.
+    /// Applications by name, whose rates replace uncountable signals.
     pub profiles: BTreeMap<String, AppProfile>,
-    /// When a run is over.
+    /// End condition.
     pub until: Until,
-    /// When the commands that were started are asked to end.
+    /// Time after which the started commands are requested to end.
     pub after: Option<Duration>,
-    /// After so long, or as soon as its command has ended, a metric that was refused ever since the start ends the run
-    /// in the same way; `None`: never.
+    /// After this long, or when its command has ended, a metric that has always been refused ends the run in the same
+    /// way; `None`: never.
     pub refused: Option<Duration>,
-    /// How programs that are started to be throttled are paused; `None`: as is best here.
+    /// How new throttled programs are paused; `None`: by the best means.
     pub method: Option<Method>,
-    /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
+    /// Journaling; `None`: as in [`JournalOptions::new`].
     pub journal: Option<JournalOptions>,
 }
 
-/// Why a host could not begin, or an application not be added.
+/// Why a host could not start, or an application not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Nothing can be changed.
@@ -83,14 +82,14 @@ pub enum StartError {
     Means(String),
 }
 
-/// How a managed run ended.
+/// Result of a managed run.
 #[derive(Clone, Debug, Default)]
 pub struct Finish {
-    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not
-    /// started here, or ended because the time of the run was up.
+    /// The exit code of the first application's command, 128 + signal if killed; 0 if it was not started here, or ended
+    /// at its time limit.
     pub exit_code: u8,
-    /// The last signal that asked to stop: the commands have got it, too.
+    /// The last signal that requested a stop: the commands have got it too.
     pub signal: Option<i32>,
-    /// What was given back.
+    /// What was restored.
     pub restored: RestoreReport,
 }

@@ -1,8 +1,8 @@
-//! A queue of jobs, of which some run and the others wait.
+//! A queue of jobs, some running and the others waiting.
 //!
-//! Where jobs can be paused, each quantum is: stop all, sample, decide, place, resume those that run. The time between
-//! the first stop and the last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided
-//! about without stopping the others.
+//! With pausable jobs, each quantum is: stop all, sample, decide, place, resume the chosen ones. The time between the
+//! first stop and the last resume is measured ([`Gaps`]). Starts and ends of jobs within a quantum are handled without
+//! stopping the others.
 
 use crate::sys::Usage;
 use crate::sys::thread::Identity;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// What is counted of jobs: transactions at each level of cache, and speed.
+/// Counted signals of jobs: transactions at each cache level, and speed.
 pub const SIGNALS: [Signal; 7] = [
     Signal::Cycles,
     Signal::Instructions,
@@ -22,38 +22,38 @@ pub const SIGNALS: [Signal; 7] = [
     Signal::L3LinesIn,
 ];
 
-/// A program that is to be started.
+/// A program to start.
 #[derive(Debug)]
 pub struct Program {
-    /// Which job it is, for the queue.
+    /// Its job in the queue.
     pub key: usize,
-    /// Its name, under which profiles know it.
+    /// Its name in profiles.
     pub name: String,
-    /// How it is started.
+    /// Its command.
     pub command: Command,
 }
 
-/// Jobs, in the order and number in which they are to be started.
+/// Source of jobs, in the order and number of their start.
 pub trait Queue: fmt::Debug {
-    /// The next program to start, if one may start now.
+    /// The next program to start, if allowed now.
     fn next(&mut self) -> Option<Program>;
     /// It runs, as this process.
     fn started(&mut self, key: usize, id: Identity);
-    /// It cannot be started beside those that run: it is to be the next one again.
+    /// It cannot be started beside the running ones: it becomes the next one again.
     fn put_back(&mut self, key: usize);
     /// It does not run.
     fn not_started(&mut self, key: usize, why: String);
-    /// It has ended; whether it was asked to.
+    /// It has ended; `asked`: after a request.
     fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage, asked: bool);
     /// A job runs, or waits from now on.
     fn turned(&mut self, key: usize, runs: bool);
-    /// Nothing more is to be started: somebody asked to stop.
+    /// No more starts: a stop was requested.
     fn stop(&mut self);
-    /// Whether no job is left to be started; those that run are the host's.
+    /// Whether no job is left to start; running ones belong to the host.
     fn is_done(&self) -> bool;
 }
 
-/// What stopping and resuming took.
+/// The cost of stopping and resuming.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Quanta.
@@ -64,11 +64,11 @@ pub struct Gaps {
     pub longest: Duration,
 }
 
-/// The queue of a host, and where in a quantum it is.
+/// The queue of a host, and its state within a quantum.
 #[derive(Debug)]
 pub(super) struct Line {
     pub queue: Box<dyn Queue>,
-    /// After being asked to stop, jobs get SIGTERM, and SIGKILL after so long.
+    /// On a stop, jobs get SIGTERM, and SIGKILL after this.
     pub grace: Duration,
     /// The quantum is over.
     pub due: bool,
@@ -81,12 +81,12 @@ impl Line {
         Self { queue, grace, due: false, stopped: None, gaps: Gaps::default() }
     }
 
-    /// Whether everybody is stopped for a decision.
+    /// Whether all are stopped for a decision.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// What was not chosen to wait runs again.
+    /// Resumes what was not chosen to wait.
     pub fn resumed(&mut self) {
         if let Some(since) = self.stopped.take() {
             let gap = since.elapsed();

@@ -1,8 +1,7 @@
-//! What people call a program whose file is called otherwise: by the link through which it was started, by the name
-//! that the kernel has for it, by the script that an interpreter runs.
+//! Common names of a program whose file has another name: the link through which it was started, its name in the
+//! kernel, an interpreter's script.
 //!
-//! A process chooses its name in the kernel and its arguments. Proof is a link of root's alone, to the very file that
-//! it executes.
+//! A process chooses its name in the kernel and its arguments. Only root's link to the executed file is proof.
 
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
@@ -21,14 +20,14 @@ const COMM: usize = 15;
 const LINE: u64 = 4 << 10;
 const ARGUMENTS: usize = 16;
 
-/// Where links to programs are, beside the folder of the program itself.
+/// Folders with links to programs, besides the program's own.
 const FOLDERS: [&str; 6] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
-/// How the names of programs begin that run scripts.
+/// Beginnings of interpreters' names.
 const INTERPRETERS: [&str; 13] =
     ["sh", "dash", "bash", "zsh", "ksh", "mksh", "fish", "python", "perl", "ruby", "node", "php", "tclsh"];
 
-/// Options behind which there is no script.
+/// Options that exclude a script.
 const NO_SCRIPT: [&str; 3] = ["-c", "-e", "-m"];
 
 /// A name of a program that is not its file's.
@@ -36,7 +35,7 @@ const NO_SCRIPT: [&str; 3] = ["-c", "-e", "-m"];
 pub struct Called {
     /// The path of a link or script, or a name alone.
     pub name: PathBuf,
-    /// Whether root says so, and not the process itself.
+    /// Whether root vouches for it, rather than the process itself.
     pub proven: bool,
 }
 
@@ -88,7 +87,7 @@ pub fn is_interpreter(program: &Path) -> bool {
     INTERPRETERS.iter().any(rest)
 }
 
-/// The script that a process was given: its first argument that is a file.
+/// The script of an interpreter: its first argument that is a file.
 ///
 /// # Errors
 /// While it does not answer.
@@ -146,7 +145,7 @@ mod tests {
         let name = |path: &str, comm: &str| Some((PathBuf::from(if proves { path } else { comm }), proves));
         assert_eq!(of("redis-server"), name("/usr/bin/redis-server", "redis-server"));
         assert_eq!(of("redis-check-rdb"), None, "it is its own");
-        // What the process made up, another program, and a link of another user's.
+        // A name made up by the process, another program's, and another user's link.
         for comm in ["nginx", "other", "mine"] {
             assert_eq!(of(comm), Some((comm.into(), false)));
         }

@@ -1,9 +1,8 @@
-//! What this machine can or cannot do for Cotenant: each thing with what its absence costs and the least that would
-//! help.
+//! Capabilities of this machine: each with the cost of its absence and the smallest remedy.
 
 use serde::Serialize;
 
-/// How a thing stands.
+/// Status of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -11,7 +10,7 @@ pub enum Standing {
     Available,
     /// There in part.
     Limited,
-    /// Not there, or not for us.
+    /// Missing, or not permitted.
     Missing,
 }
 
@@ -20,13 +19,13 @@ pub enum Standing {
 pub struct Capability {
     /// What.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub standing: Standing,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What is lost; empty where nothing is.
+    /// The loss; empty without one.
     pub cost: String,
-    /// The least-privileged thing that would help; empty where nothing is needed or nothing can.
+    /// The remedy with the least privileges; empty if none is needed or possible.
     pub remedy: String,
 }
 

@@ -1,9 +1,8 @@
-//! Who lives on this machine: every process with its user, its program and its control group.
+//! Census of this machine: every process with its user, program and control group.
 //!
-//! What a process is rarely changes, so a look reads one line of each that is known, 5 us, and all of those that are
-//! new. A control group is read again for a while: service managers move a process only after it was born. A kernel
-//! thread, of which idle machines have mostly, is rarely read again: its id is another process' only once all ids have
-//! been given.
+//! Processes rarely change, so a look reads one line of each known one, 5 us, and everything of new ones. A control
+//! group is read repeatedly at first, because service managers move a process after its creation. A kernel thread, the
+//! majority on idle machines, is rarely read again: its id is reused only after all ids.
 
 use crate::FsRoot;
 use crate::address_space::{self, What};
@@ -17,11 +16,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Processes that are told apart at most; of more, those with higher ids are left out.
+/// Limit of processes; those with higher ids are left out.
 const PROCESSES: usize = 65_536;
 
-/// Looks at which the control group and the program of a process are read again, and how often after these. Kernel
-/// threads are read as often as that.
+/// Looks at which a process's control group and program are read again, and the interval after these, also for kernel
+/// threads.
 const YOUNG: u32 = 3;
 const THEN_EVERY: u32 = 16;
 
@@ -31,7 +30,7 @@ const ENVIRONMENT: u64 = 128 << 10;
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Start time in clock ticks since boot: with the id it is this process and no other.
+    /// Start time in clock ticks since boot: together with the id it identifies the process.
     pub start_ticks: u64,
     /// Process id of its parent.
     pub parent: u32,
@@ -41,17 +40,17 @@ pub struct Resident {
     pub session: u32,
     /// Effective user.
     pub uid: u32,
-    /// What it executes; absent where that may not be read.
+    /// Its executable; absent if unreadable.
     pub program: Option<PathBuf>,
     /// As the kernel calls it.
     comm: String,
-    /// What it is called besides, as people call it.
+    /// Further names of it for people.
     pub called: Vec<Called>,
-    /// The script that it runs, once that was asked.
+    /// The script that it runs, determined on demand.
     script: OnceCell<Option<Called>>,
     /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
     pub cgroup: String,
-    /// Told by [`Census::has_opted_out`], and whether this was asked since the last look at all of it.
+    /// Answer of [`Census::has_opted_out`], and whether it was determined since the last full look.
     opted_out: Cell<Option<bool>>,
     is_asked: Cell<bool>,
     /// Looks at it so far.
@@ -59,35 +58,35 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Whether an earlier look has seen it, too.
+    /// Whether an earlier look has seen it.
     pub fn is_known(&self) -> bool {
         self.looks > 0
     }
 }
 
-/// All processes, by id, but for kernel threads.
+/// All processes by id, without kernel threads.
 #[derive(Debug)]
 pub struct Census {
     fs: FsRoot,
-    /// Which hierarchy says where processes belong: version 2, or that of the service manager.
+    /// The hierarchy of processes' groups: version 2, or the service manager's.
     hierarchy: Option<&'static str>,
     mount: Option<String>,
-    /// What our cgroup namespace takes for the root, where that is not the real one.
+    /// The root of our cgroup namespace, if it is not the real one.
     namespace: Option<String>,
     residents: BTreeMap<u32, Resident>,
     kernel_threads: BTreeSet<u32>,
     looks: u32,
-    /// Whether it waits for what is asked of processes: a caller that looks once pauses nothing.
+    /// Whether it waits for answers of processes: a one-time caller delays no other work.
     patient: bool,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
 }
 
 impl Census {
-    /// Knows nobody yet.
+    /// An empty census.
     pub fn new(fs: FsRoot) -> Self {
         let root = fs.path("/");
-        // A second version may be mounted beside the first one, without a process in any of its groups.
+        // A version 2 may be mounted beside version 1 without processes in its groups.
         let second = cgroups::mounts(&root, None);
         let used = cgroups::of(&root, "1", None).is_some_and(|path| path != "/");
         let manager = cgroups::mounts(&root, Some(SYSTEMD));
@@ -107,16 +106,16 @@ impl Census {
         }
     }
 
-    /// For a caller that pauses nothing: it waits for answers.
+    /// For a caller without paused programs: it waits for answers.
     #[must_use]
     pub fn with_patience(self) -> Self {
         Self { patient: true, ..self }
     }
 
-    /// Looks who lives now.
+    /// Reads the living processes.
     ///
     /// # Errors
-    /// Where `/proc` cannot be listed.
+    /// `/proc` cannot be listed.
     pub fn look(&mut self) -> std::io::Result<()> {
         let pids = self.fs.numbered("/proc", "")?;
         self.cut = pids.len() > PROCESSES;
@@ -139,12 +138,12 @@ impl Census {
         Ok(())
     }
 
-    /// Who lived at the last look, by process id.
+    /// Processes alive at the last look, by id.
     pub fn residents(&self) -> &BTreeMap<u32, Resident> {
         &self.residents
     }
 
-    /// `None` where it has ended.
+    /// `None` after its end.
     fn stat(&self, pid: u32) -> Option<TaskStat> {
         let stat = bounded::read(self.fs.path(&format!("/proc/{pid}/stat")), bounded::Limit::Value).ok()?;
         TaskStat::parse(&stat).ok().filter(|stat| !stat.is_dead())
@@ -189,7 +188,7 @@ impl Census {
         })
     }
 
-    /// The control group of a process at this moment, which a look reads rarely.
+    /// The current control group of a process, which looks rarely read.
     pub fn group_now(&self, pid: u32) -> Option<String> {
         let groups = bounded::text(self.fs.path(&format!("/proc/{pid}/cgroup")), bounded::Limit::Value).ok()?;
         let of_job =
@@ -212,8 +211,8 @@ impl Census {
         self.mount.as_deref().map(below)
     }
 
-    /// Whether a resident executes a file of root's that nobody else may write to, under the name that it has for all:
-    /// in a user namespace of their own users mount files under other names.
+    /// Whether a resident executes a root-owned file that others cannot write, under its system-wide name: in user
+    /// namespaces of their own, users mount files under other names.
     pub fn executes_roots_file(&self, pid: u32) -> bool {
         let namespace = |of: &str| fs::read_link(self.fs.path(&format!("/proc/{of}/ns/user"))).ok();
         let program = sys::identity(&self.fs.path(&format!("/proc/{pid}/exe")));
@@ -221,8 +220,7 @@ impl Census {
             && namespace(&pid.to_string()) == namespace("self")
     }
 
-    /// The script that a resident runs, where what it executes is an interpreter. `None` also while it does not let
-    /// itself be asked.
+    /// The script of a resident that executes an interpreter. Also `None` while it cannot be queried.
     pub fn script<'a>(&self, pid: u32, resident: &'a Resident) -> Option<&'a Called> {
         let program = resident.program.as_deref().filter(|program| called::is_interpreter(program))?;
         if resident.script.get().is_none() {
@@ -232,9 +230,9 @@ impl Census {
         resident.script.get()?.as_ref()
     }
 
-    /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read; `None`
-    /// while it does not let itself be asked. Until it does, what its parent said holds for a child. Ask about those
-    /// who matter alone: whoever is just executing a program and gets no CPU does not answer.
+    /// Whether a resident was started with `COTENANT=off` in its environment. False if that is unreadable; `None` while
+    /// it cannot be queried, during which its parent's answer holds. Query only relevant ones: a process within an exec
+    /// without CPU time does not answer.
     pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> Option<bool> {
         if !resident.is_asked.get() {
             let read = |door: &address_space::Door| Ok(bounded::beginning(door.path(), ENVIRONMENT));
@@ -255,7 +253,7 @@ impl Census {
 
 const SYSTEMD: &str = "name=systemd";
 
-/// Hierarchies of version 1 in which Slurm keeps its jobs; in the service manager's they all are slurmd's.
+/// Hierarchies of version 1 with Slurm's jobs; in the service manager's all of them are slurmd's.
 const OF_JOBS: [&str; 4] = ["freezer", "memory", "cpuset", "devices"];
 
 /// `/slurm/uid_1000/job_7`, or `/slurm_NODE/…` where a machine may have several slurmd.
@@ -276,7 +274,7 @@ mod tests {
         let mut census = Census::new(FsRoot::live());
         let mut child = Command::new("sleep").arg("1000").env("COTENANT", "off").stdin(Stdio::null()).spawn().unwrap();
         let me = std::process::id();
-        // What it executes is the test's own program until exec(2), which `spawn` waits for.
+        // Before exec(2), for which `spawn` waits, it executes the test's own program.
         census.look().unwrap();
         let residents = census.residents().clone();
         let found = &residents[&child.id()];

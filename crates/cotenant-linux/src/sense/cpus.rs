@@ -1,4 +1,4 @@
-//! How busy each CPU is, whoever uses it.
+//! Load of each CPU by any work.
 
 use crate::FsRoot;
 use crate::bounded::Limit;
@@ -12,13 +12,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {why}; mount /proc, or run where it is visible", path.display())]
 pub struct ReadError {
-    /// What was read.
+    /// The read file.
     path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     why: io::Error,
 }
 
-/// Reads `/proc/stat`. Its clock ticks, 10 ms on most machines, limit what can be told apart in a short interval.
+/// Reads `/proc/stat`. Its clock ticks, 10 ms on most machines, limit the resolution of short intervals.
 #[derive(Debug)]
 pub struct Busy {
     file: File,
@@ -32,7 +32,7 @@ impl Busy {
     /// Opens it.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// It cannot be read.
     pub fn new(fs: &FsRoot, topology: &Topology) -> Result<Self, ReadError> {
         let path = fs.path("/proc/stat");
         let file = File::open(&path).map_err(|why| ReadError { path: path.clone(), why })?;
@@ -45,7 +45,7 @@ impl Busy {
     /// The CPUs of the topology that are online now, with their busy time since the system started.
     ///
     /// # Errors
-    /// Where it cannot be read, or is not what the kernel documents.
+    /// It cannot be read, or is not in the documented form.
     pub fn read(&mut self) -> Result<Vec<CpuSample>, ReadError> {
         self.try_read().map_err(|why| ReadError { path: self.path.clone(), why })
     }
@@ -53,7 +53,7 @@ impl Busy {
     fn try_read(&mut self) -> io::Result<Vec<CpuSample>> {
         let got = loop {
             let got = self.file.read_at(&mut self.buffer, 0)?;
-            // The lines of interrupts at the end may be cut off; those of CPUs, at the beginning, may not.
+            // The lines of interrupts at the end may be truncated, but not those of CPUs at the beginning.
             if got < self.buffer.len() || self.buffer.windows(5).any(|w| w == b"\nintr") {
                 break got;
             }

@@ -1,5 +1,4 @@
-//! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that
-//! would help.
+//! Capabilities of this machine besides counting: each with the cost of its absence and the smallest remedy.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -77,7 +76,7 @@ fn page_placement(root: &Path) -> Capability {
     Capability::new("page placement", standing, found, cost, "a kernel with CONFIG_NUMA")
 }
 
-/// Tried on a live machine: what a kernel refuses is known when it has refused it.
+/// Tried on a live machine, because only an attempt shows a refusal.
 fn waits(root: &Path) -> Capability {
     let tried = match root.join("sys/kernel/btf/vmlinux").exists() {
         false => Err(Blind::NoBtf),

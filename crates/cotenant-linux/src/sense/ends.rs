@@ -1,4 +1,4 @@
-//! Hearing of the ends of processes and threads: one epoll, asked once per sample whatever the number of tasks.
+//! Detects the ends of processes and threads: one epoll call per sample for any number of tasks.
 
 use crate::sys::Epoll;
 use std::io;
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 pub enum End {
     /// A process, all threads of it.
     Process(u32),
-    /// A thread, or at least what its counters were attached to: executing another program can detach them.
+    /// A thread, or the target of its counters: executing another program can detach them.
     Thread(u32),
 }
 
@@ -36,7 +36,7 @@ impl End {
     }
 }
 
-/// Listens to descriptors that tell of an end: pidfds become readable, mapped counters hang up.
+/// Waits for descriptors that signal an end: pidfds become readable, mapped counters hang up.
 #[derive(Debug)]
 pub struct Ends(Epoll);
 
@@ -56,14 +56,14 @@ impl Ends {
     pub fn listen(&self, fd: impl AsFd, end: End) -> io::Result<()> {
         let events = match end {
             End::Process(_) => libc::EPOLLIN,
-            End::Thread(_) => 0, // hanging up is always told
+            End::Thread(_) => 0, // hang-ups are always reported
         };
         self.0.add(fd.as_fd(), events, end.token())
     }
 
-    /// Which ended; repeated until the descriptor is closed. At most some hundred at a time.
+    /// Ended ones; repeated until the descriptor is closed. At most some hundred at a time.
     pub fn heard(&self) -> Vec<End> {
-        // What is not heard now is heard the next time.
+        // Others are reported the next time.
         let heard = self.0.wait(false);
         heard.into_iter().flatten().map(End::from_token).collect()
     }

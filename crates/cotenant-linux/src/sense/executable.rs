@@ -1,4 +1,4 @@
-//! Which program a file is: its GNU build id, size and time.
+//! Identity of a program's file: its GNU build id, size and time.
 
 use crate::bounded;
 use cotenant_model::profile::Executable;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Looks at a file. `None` where there is no such regular file.
+/// Examines a file. `None` if there is no such regular file.
 pub fn look(path: &Path) -> Option<Executable> {
     let path = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
@@ -25,7 +25,7 @@ pub fn look(path: &Path) -> Option<Executable> {
     })
 }
 
-/// The file that would be executed by that name, as `execvp` finds it.
+/// The file that `execvp` would execute by that name.
 pub fn find(command: &OsStr) -> Option<PathBuf> {
     if Path::new(command).components().count() > 1 || command.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(command)).filter(|path| path.is_file());
@@ -34,8 +34,7 @@ pub fn find(command: &OsStr) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(command)).find(runs)
 }
 
-/// Bytes of a program that are read for its build id: its header, the list of its segments, of which there are some
-/// ten of 56 bytes, and its notes.
+/// Bytes of a program read for its build id: its header, its segment list (some ten of 56 bytes), and its notes.
 const READ: u64 = 1 << 20;
 
 /// The GNU build id of an ELF file, in hexadecimal.
@@ -65,7 +64,7 @@ fn id<'a, Elf: FileHeader<Endian = Endianness>>(file: impl ReadRef<'a>) -> Optio
     None
 }
 
-/// Parts of a file, up to so many bytes together: their lengths stand in the file.
+/// Parts of a file, limited in total, because their lengths come from the file.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     cache: &'a ReadCache<&'a File>,
@@ -114,7 +113,7 @@ mod tests {
         let folder = env::temp_dir().join(format!("cotenant-executable-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let whole = fs::read(env::current_exe().unwrap()).unwrap();
-        // Cut anywhere in its headers, and with any byte of them turned: never a panic, at most no id.
+        // Truncated anywhere in its headers, and with any byte of them changed: never a panic, at worst no id.
         for cut in [0, 3, 40, 64, 100, 500, 1_000] {
             fs::write(folder.join("cut"), &whole[..cut]).unwrap();
             assert!(look(&folder.join("cut")).is_some(), "{cut}");
@@ -151,7 +150,7 @@ mod tests {
             bytes
         };
         assert_eq!(id_within(16 << 20, &with(&note)).as_deref(), Ok("0a1b2c3d"), "its table of symbols has 512 MiB");
-        // Notes of 512 MiB, and 10 million segments: not even where there is memory for them.
+        // Notes of 512 MiB, and 10 million segments: refused even with enough memory.
         let mut long = with(&note);
         long[96..104].copy_from_slice(&(512_u64 << 20).to_le_bytes());
         assert_eq!(id_within(4 << 30, &long).as_deref(), Ok(""));

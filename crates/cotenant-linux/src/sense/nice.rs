@@ -1,5 +1,5 @@
-//! Against which processes a nice value counts: the kernel portions out CPU time by control group, then by session
-//! where there is no group (`sched_autogroup_enabled`), and only inside of these by nice value and scheduling class.
+//! The scope of a nice value: the kernel shares CPU time by control group, then without a group by session
+//! (`sched_autogroup_enabled`), and only within these by nice value and scheduling class.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -14,36 +14,36 @@ use std::time::Duration;
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 
-/// The session of processes that have not begun one since the kernel started, whose file is empty. Others count from 1.
+/// The session of processes without a session since boot, whose file is empty. Others count from 1.
 const ROOT_SESSION: u64 = 0;
 
-/// Threads of a process, and processes of a program, that are looked at.
+/// Limits of examined threads of a process, and processes of a program.
 const THREADS: usize = 256;
 const PROCESSES: usize = 256;
 
-/// A thread that has run for less than this part of an average one of its process does not count.
+/// A thread below this fraction of its process's average run time does not count.
 const BUSY: u64 = 20;
 
-/// A comparison that takes longer is given up.
+/// Time limit of a comparison.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a process has its CPU time from.
+/// The source of a process's CPU time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Share {
-    /// The control group that has a share of CPU time.
+    /// The control group with a share of CPU time.
     group: String,
-    /// Its session, where that has a share.
+    /// Its session, if that has a share.
     autogroup: Option<u64>,
 }
 
-/// By what a process gets its CPU time.
+/// How a process gets its CPU time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight {
     low: Option<Low>,
     share: Share,
 }
 
-/// How it gives way, or means to, by nice values or classes.
+/// How it yields by nice values or classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Low {
     /// The lowest of its threads' nice values; `SCHED_IDLE` is `None`.
@@ -53,31 +53,31 @@ struct Low {
 }
 
 impl Weight {
-    /// Of a process that is there.
+    /// For an existing process.
     pub fn of(fs: &FsRoot, pid: u32) -> Option<Self> {
         Machine::new(fs).weight(pid)
     }
 
-    /// Whether it gives way, or means to, by nice values or classes of threads that run.
+    /// Whether it yields by nice values or classes of running threads.
     pub fn is_low(&self) -> bool {
         self.low.is_some()
     }
 
-    /// That it means to give way to another one and does not, for people: `gzip is at nice 19, which has no effect on
+    /// That it is meant to yield to another one without effect, for people: `gzip is at nice 19, which has no effect on
     /// postgres: other autogroup`.
     pub fn in_vain(&self, low: &str, (high, other): (&str, &Self)) -> Option<String> {
         let why = Some(self).filter(|own| own.is_low())?.share.apart(&other.share)?;
         Some(format!("{low} {}, which has no effect on {high}: {why}", self.at()))
     }
 
-    /// How low it is, as people read it: `is at nice 19`.
+    /// Its priority for people: `is at nice 19`.
     pub fn at(&self) -> String {
         let Some(Low { nice, all }) = self.low else { return "is not low".to_owned() };
         let at = nice.map_or_else(|| "under SCHED_IDLE".to_owned(), |nice| format!("at nice {nice}"));
         format!("{} {at}", if all { "is" } else { "has threads" })
     }
 
-    /// Inside of what that counts, as people read it.
+    /// The scope of that, for people.
     pub fn place(&self) -> String {
         let group = || format!("the control group {}", name(self.share.group.as_bytes()));
         let session = self.share.autogroup.filter(|id| *id != ROOT_SESSION);
@@ -86,11 +86,11 @@ impl Weight {
 }
 
 impl Share {
-    /// Why nice values mean nothing to another process; `None` where they do.
+    /// Why nice values have no effect on another process; `None` if they have.
     fn apart(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.group != other.group => Some("other control group"),
-            // There a process weighs against whole sessions.
+            // There a process is weighed against whole sessions.
             () if self.autogroup == Some(ROOT_SESSION) => None,
             () if self.autogroup != other.autogroup => Some("other autogroup"),
             () => None,
@@ -140,7 +140,7 @@ impl Comparison {
         }
     }
 
-    /// What one has found that is over.
+    /// Results of a finished comparison.
     pub fn take(&mut self) -> Option<BTreeSet<String>> {
         match self.0.as_ref()?.progress() {
             Progress::GoesOn => None,
@@ -156,17 +156,17 @@ impl Comparison {
     }
 }
 
-/// The number of a session's group and its nice value, as `/proc/PID/autogroup` has them.
+/// The number of a session's group and its nice value, from `/proc/PID/autogroup`.
 pub fn autogroup(text: &str) -> Option<(u64, i32)> {
     let (id, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
     Some((id.parse().ok()?, nice.parse().ok()?))
 }
 
-/// How a machine portions out CPU time.
+/// How a machine shares CPU time.
 struct Machine<'a> {
     fs: &'a FsRoot,
     root: PathBuf,
-    /// Where the hierarchy with the controller is mounted, of version 1; and version 2.
+    /// Mount points of the hierarchy with the controller, of version 1; and version 2.
     first: Option<PathBuf>,
     second: Option<PathBuf>,
     by_session: bool,
@@ -182,7 +182,7 @@ impl<'a> Machine<'a> {
         Self { fs, root, first, second, by_session }
     }
 
-    /// `None` where there is no such process.
+    /// `None` without such a process.
     fn weight(&self, pid: u32) -> Option<Weight> {
         let whole = self.stat(&format!("/proc/{pid}/stat"))?;
         Some(Weight { low: self.low(pid, &whole), share: self.share(pid)? })
@@ -219,8 +219,7 @@ impl<'a> Machine<'a> {
         Some(Share { group, autogroup })
     }
 
-    /// The control group by which CPU time is portioned out, and whether that is the root, whose members have theirs by
-    /// session.
+    /// The control group that shares CPU time, and whether it is the root, whose members share it by session.
     fn group(&self, pid: u32) -> (String, bool) {
         let of = |mount: &Option<PathBuf>, controller| {
             Some((mount.clone()?, cgroups::of(&self.root, &pid.to_string(), controller)?))
@@ -230,7 +229,7 @@ impl<'a> Machine<'a> {
             return (path, is_root);
         }
         let Some((mount, path)) = of(&self.second, None) else { return ("/".to_owned(), true) };
-        // A group without the controller shares that of the one around it.
+        // A group without the controller shares its parent's.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         let shares = groups.map(|group| (group, mount.join(group))).find(|(_, at)| at.join("cpu.weight").exists());
         shares.map_or_else(|| ("/".to_owned(), true), |(group, _)| (format!("/{}", group.display()), false))
@@ -282,6 +281,7 @@ mod tests {
         }
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_counts_inside_a_session_only() {
         let text = |at, why| Some(format!("gzip is {at}, which has no effect on postgres: {why}"));
@@ -312,6 +312,7 @@ mod tests {
         }
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_counts_inside_a_control_group_only() {
         let apart = Some("gzip is at nice 5, which has no effect on postgres: other control group".to_owned());
@@ -323,7 +324,7 @@ mod tests {
         machine.process(1, 0, 0, "/system.slice/pg", 7);
         machine.process(2, 5, 0, "/user.slice/scope", 7);
         assert_eq!(machine.remark(), apart);
-        // The controller is not on below: both are of one group, whatever their sessions are.
+        // The controller is off below: both are of one group, whatever their sessions.
         machine.process(1, 0, 0, "/user.slice/other", 8);
         assert_eq!(machine.remark(), None);
         let first = Files::new(false, true);
@@ -332,6 +333,7 @@ mod tests {
         assert_eq!(first.remark(), apart);
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_values_of_threads_and_of_every_process_count() {
         let machine = Files::new(true, true);

@@ -1,9 +1,8 @@
-//! Following the processes and threads of the targets as they come and go.
+//! Follows the targets' processes and threads as they start and end.
 //!
-//! Nothing is listed in full unless something was born: the id that the kernel handed out last tells. A new thread
-//! stands at the end of its process' list, so the list is read from the end; the number of threads is the link count
-//! of a folder; the death of a process shows on its pidfd. What these short cuts could miss is caught by a full look
-//! every few seconds.
+//! Full listings only follow births, which the last assigned id shows. A new thread is at the end of its process's
+//! list, which is read from there; a folder's link count gives the number of threads; a pidfd shows a process's end. A
+//! full look every few seconds covers gaps of these short cuts.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -22,71 +21,68 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What belongs to an application.
+/// The processes of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process
-    /// group or session that was opened inside the tree. Never Cotenant itself.
+    /// These processes and all their descendants: also orphaned ones while they stay in a process group or session
+    /// created inside the tree. Never Cotenant itself.
     Trees(Vec<u32>),
     /// These processes, without their children.
     Pids(Vec<u32>),
-    /// The processes of a cgroup and of those below it, by its folder in the cgroup file system.
+    /// The processes of a cgroup and its descendants, by its folder in the cgroup file system.
     Cgroup(PathBuf),
 }
 
-/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow
-/// look. Where many programs start elsewhere, the former costs more.
+/// Up to this many new ids are looked up at once; beyond it, the next slow look lists `/proc`. With many starts
+/// elsewhere, the former would cost more.
 const PROBE_AT_MOST: u32 = 8;
 
-/// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their
-/// threads.
+/// Interval of checks without short cuts: moved cgroup members, leaders that ended before their threads.
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How often everything is listed, whatever the short cuts say.
+/// Interval of full listings, despite short cuts.
 const FULL_EVERY: Duration = Duration::from_secs(10);
 
-/// Processes whose threads are counted in one update, and those at which a slow look is made: of more, each has its
-/// turn.
+/// Processes whose threads are counted in one update, and those with a slow look; more take turns.
 const COUNTED_AT_MOST: usize = 8;
 const SLOW_AT_MOST: usize = 8;
 
-/// Up to so many threads, listing all of them costs no more than finding out which are new and which are gone.
+/// Up to this many threads, listing all costs no more than finding new and ended ones.
 const LISTED_WHOLE: usize = 64;
 
 /// A process that is followed.
 #[derive(Debug)]
 pub struct Process {
-    /// The application to which it belongs.
+    /// Its application.
     pub app: AppId,
-    /// Its threads, a leader that ended before them included.
+    /// Its threads, including a leader that ended before them.
     pub threads: HashSet<u32>,
-    /// `/proc/PID/task`; stands for this very process, never for one that took over its id.
+    /// `/proc/PID/task`; refers to this very process, never to one that reuses its id.
     dir: File,
-    /// Tells when it ends; absent before Linux 5.3.
+    /// Signals its end; absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
     pgrp: u32,
     session: u32,
     /// The leader has ended; other threads live on.
     leader_is_dead: bool,
     start_ticks: u64,
-    /// As it was when this process was found.
+    /// Its value at the process's discovery.
     parent: u32,
-    /// When it gets the next slow look.
+    /// Time of its next slow look.
     slow_at: Time,
     /// [`Follower::births`] when its threads were counted last, and when they were listed.
     counted: u64,
     listed: u64,
 }
 
-/// What happened since the last look.
+/// Changes since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Threads that appeared: process, thread.
     pub born: Vec<(u32, u32)>,
-    /// Threads that are gone.
+    /// Ended threads.
     pub gone: Vec<u32>,
-    /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did
-    /// so took over the leader's id.
+    /// Processes with only the leader left, possibly after an exec by another thread that took over the leader's id.
     pub alone: Vec<u32>,
 }
 
@@ -96,27 +92,27 @@ pub struct Follower {
     proc: PathBuf,
     loadavg: Option<File>,
     targets: BTreeMap<AppId, Target>,
-    /// Targets that were not looked for yet.
+    /// Targets not looked up yet.
     fresh: BTreeSet<AppId>,
-    /// Whose processes alone are followed.
+    /// The only user whose processes are followed.
     uid: Option<u32>,
-    /// Processes that belong to a target but to another user.
+    /// Processes of a target owned by another user.
     others: HashSet<u32>,
     processes: BTreeMap<u32, Process>,
-    /// Processes that belong to no tree.
+    /// Processes outside of all trees.
     strangers: HashSet<u32>,
-    /// `/proc` is to be listed with the next slow look.
+    /// The next slow look must list `/proc`.
     list_soon: bool,
-    /// Pids of trees that live, or that name a process group or session of one that lives; with the application.
+    /// Pids of trees that are alive, or name a process group or session of a living process; with the application.
     kin: HashMap<u32, AppId>,
     last_pid: Option<u32>,
-    /// Whether somebody was born before the last update.
+    /// Whether a process or thread was created before the last update.
     born: bool,
-    /// Updates so far in which somebody may have been born.
+    /// Number of updates with possible births.
     births: u64,
-    /// The process that was counted last.
+    /// The last counted process.
     cursor: u32,
-    /// Ids that were new in the last update, and that nobody had yet, or any more.
+    /// Ids that were new in the last update but unused, or no longer used.
     unseen: Vec<u32>,
     next_slow: Time,
     next_full: Time,
@@ -150,13 +146,13 @@ impl Follower {
         }
     }
 
-    /// Follows another target, too, from the next update on.
+    /// Adds a target from the next update on.
     pub fn add_target(&mut self, app: AppId, target: Target) {
         self.targets.insert(app, target);
         self.fresh.insert(app);
     }
 
-    /// Follows a target no more. Returns the threads of it that were followed.
+    /// Removes a target. Returns its followed threads.
     pub fn drop_target(&mut self, app: AppId) -> Vec<u32> {
         self.targets.remove(&app);
         self.fresh.remove(&app);
@@ -180,7 +176,7 @@ impl Follower {
         })
     }
 
-    /// The next update lists everything, whatever the short cuts say.
+    /// The next update lists everything, despite short cuts.
     pub fn list_soon(&mut self) {
         (self.next_slow, self.next_full, self.last_pid) = (Time::default(), Time::default(), None);
     }
@@ -190,13 +186,13 @@ impl Follower {
         &self.processes
     }
 
-    /// Processes of targets that were left out because they are other users'.
+    /// Other users' processes of targets, which are left out.
     pub fn others(&self) -> usize {
         self.others.len()
     }
 
-    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those
-    /// of whose counters' end. Whatever cannot be read is as good as gone.
+    /// Finds started and ended processes and threads. `processes` are those reported by [`Ends`], `threads` (process,
+    /// thread) those of ended counters. Unreadable ones count as ended.
     pub fn update(&mut self, at: Time, processes: &[u32], threads: &[(u32, u32)], ends: &Ends) -> Changes {
         let mut changes = Changes::default();
         for process in processes.iter().filter_map(|pid| self.processes.remove(pid)) {
@@ -212,8 +208,7 @@ impl Follower {
         let before = self.last_pid;
         self.last_pid = self.read_last_pid();
         let born = self.last_pid.is_none() || self.last_pid != before;
-        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once
-        // more.
+        // The kernel assigns an id a moment before its process is visible: a second look finds it.
         let born = std::mem::replace(&mut self.born, born) || born;
         let slow = at >= self.next_slow;
         if slow {
@@ -236,7 +231,7 @@ impl Follower {
         changes
     }
 
-    /// Up to so many processes, those that have waited longest: all of them by ascending ids.
+    /// A limited number of processes, in turn by ascending ids.
     fn in_turn(&mut self, most: usize) -> Vec<u32> {
         let behind = self.processes.range((Bound::Excluded(self.cursor), Bound::Unbounded));
         let pids: Vec<u32> =
@@ -246,7 +241,7 @@ impl Follower {
         pids
     }
 
-    /// A thread that was said to be born is gone.
+    /// A reported new thread has ended.
     pub fn forget_thread(&mut self, pid: u32, tid: u32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.threads.remove(&tid);
@@ -266,7 +261,7 @@ impl Follower {
             trees |= matches!(target, Target::Trees(_));
             let pids = match target {
                 Target::Cgroup(path) => members(path),
-                // Named pids are looked for once: whoever has one of them later is another process.
+                // Named pids are looked up once: a later process with one of them is another.
                 Target::Pids(pids) | Target::Trees(pids) if fresh.contains(&app) => pids.clone(),
                 Target::Pids(_) | Target::Trees(_) => continue,
             };
@@ -301,7 +296,7 @@ impl Follower {
                 self.strangers.retain(|id| !(from + 1..=to).contains(id));
                 self.list_soon = true;
             }
-            // The ids wrapped around, or cannot be read: anyone may be anyone.
+            // The ids wrapped around, or are unreadable: any id may be new.
             _ => {
                 self.strangers.clear();
                 self.list_soon = true;
@@ -316,8 +311,8 @@ impl Follower {
         }
     }
 
-    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come
-    /// before parents.
+    /// All of `/proc` except for known strangers, until a pass finds nothing: after a wrap of ids children may precede
+    /// parents.
     fn adopt_all_kin(&mut self, ends: &Ends, changes: &mut Changes) {
         let Ok(entries) = fs::read_dir(&self.proc) else { return };
         let listed: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -338,11 +333,11 @@ impl Follower {
         self.strangers.extend(fresh);
     }
 
-    /// Adopts a process whose parent, process group or session belongs to a tree. Whether anybody has that id.
+    /// Adopts a process whose parent, process group or session belongs to a tree. Returns whether the id is in use.
     fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) -> bool {
         let Some(stat) = self.read_stat(pid) else { return false };
-        // A parent that is in the map but dead cannot be: children of the dead have another parent.
-        // Whoever attaches to a shell may sit in its session.
+        // A dead parent cannot be in the map: orphans have another parent. A process attached to a shell may be in its
+        // session.
         if pid == std::process::id() {
             return true;
         }
@@ -353,7 +348,7 @@ impl Follower {
         true
     }
 
-    /// Keeps the pids that no stranger can have: of living processes, and of groups and sessions with a living member.
+    /// Keeps pids that a stranger cannot have: of living processes, and of groups and sessions with a living member.
     fn forget_kin(&mut self) {
         let processes = &self.processes;
         self.kin.retain(|id, _| {
@@ -367,14 +362,14 @@ impl Follower {
         TaskStat::parse(&self.buffer[..got]).ok()
     }
 
-    /// Starts to follow a process, unless it is followed already, is a thread or the kernel's, or is dead.
+    /// Follows a process, unless it is already followed, is a thread or the kernel's, or is dead.
     fn adopt(&mut self, pid: u32, app: AppId, ends: &Ends, changes: &mut Changes) {
         if self.processes.contains_key(&pid) {
             return;
         }
         let Some(process) = self.open(pid, app) else { return };
         if let Some(pidfd) = &process.pidfd {
-            // Without it the end is noticed at the next slow look.
+            // Without it the next slow look detects the end.
             let _ = ends.listen(pidfd, End::Process(pid));
         }
         if matches!(self.targets.get(&app), Some(Target::Trees(_))) {
@@ -385,7 +380,7 @@ impl Follower {
     }
 
     fn open(&mut self, pid: u32, app: AppId) -> Option<Process> {
-        // The folder first: whatever is read through it is of one process, or fails.
+        // The folder first: reads through it concern one process, or fail.
         let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
         let pidfd = sys::pidfd_open(pid).ok();
         let stat = self.read_stat(pid)?;
@@ -414,7 +409,7 @@ impl Follower {
         })
     }
 
-    /// Finds threads that were born or died in a process.
+    /// Finds new and ended threads of a process.
     fn look_at_threads(&mut self, pid: u32, slow: bool, full: bool, changes: &mut Changes) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let known = process.threads.len();
@@ -422,9 +417,9 @@ impl Follower {
         if known == 1 && !born && !full {
             return; // its end is heard of
         }
-        // The link count of the folder is two of its own and one per thread.
+        // A folder's link count is two plus one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
-        // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
+        // An equal number means the same threads, unless one without a counter for its end was replaced.
         let replaced = slow && process.listed != self.births;
         let mut all = Vec::new();
         if full || replaced || (count != known && (born || known.max(count) <= LISTED_WHOLE)) {
@@ -433,7 +428,7 @@ impl Follower {
             let mut skip = if whole { 0 } else { count.min(known).saturating_sub(4) };
             loop {
                 let tail = list_from(&process.dir, skip, if full { usize::MAX } else { count }, &mut self.buffer);
-                // Threads are listed in the order of their birth: whoever comes before one that is known is known.
+                // Threads are listed in the order of creation: those before a known one are known.
                 if skip > 0 && tail.first().is_none_or(|tid| !process.threads.contains(tid)) {
                     skip = skip.saturating_sub(2 * tail.len().max(4));
                     continue;
@@ -450,7 +445,7 @@ impl Follower {
         if process.threads.len() != count {
             let listed: HashSet<u32> = all.into_iter().collect();
             let doubtful = process.threads.iter().copied().filter(|tid| !listed.contains(tid));
-            // A list ends early where a thread ends meanwhile.
+            // A listing ends early if a thread ends meanwhile.
             let gone: Vec<u32> = doubtful.filter(|tid| !exists(&process.dir, *tid)).collect();
             for tid in &gone {
                 process.threads.remove(tid);
@@ -492,32 +487,31 @@ impl Process {
         self.leader_is_dead
     }
 
-    /// Its start time in clock ticks since boot: with its id, its identity.
+    /// Its start time in clock ticks since boot, which with its id is its identity.
     pub fn start_ticks(&self) -> u64 {
         self.start_ticks
     }
 
-    /// The process that had started it when it was found, or that waits for it.
+    /// Its parent at its discovery, or the parent that will reap it.
     pub fn parent(&self) -> u32 {
         self.parent
     }
 
-    /// The user as whom it acts.
+    /// Its effective user.
     ///
     /// # Errors
-    /// Where it is gone.
+    /// If it has ended.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(self.dir.metadata()?.uid())
     }
 
-    /// One of its threads that lives: the leader `pid` if it does.
+    /// A living thread of it: preferably the leader `pid`.
     pub fn living_thread(&self, pid: u32) -> u32 {
         let others = || self.threads.iter().copied().find(|tid| *tid != pid);
         if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
     }
 
-    /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken
-    /// over by another process.
+    /// Opens a file of one of its threads, such as `stat`; fails if the thread has ended, even if its id is reused.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH`, `EACCES`, `EMFILE`.
@@ -525,8 +519,8 @@ impl Process {
         self.open(format!("{tid}/{name}").into_bytes())
     }
 
-    /// Opens a file that tells of all its threads together, also of those that are gone, such as `io`; fails where the
-    /// process is gone, even if its id was taken over.
+    /// Opens a file about all its threads, ended ones included, such as `io`; fails if the process has ended, even if
+    /// its id is reused.
     ///
     /// # Errors
     /// As [`Process::open_file`].
@@ -552,7 +546,7 @@ fn exists(dir: &File, tid: u32) -> bool {
     unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr().cast(), libc::F_OK, 0) == 0 }
 }
 
-/// The threads of `/proc/PID/task` from the `skip`th on, of which there are `count` in all as far as is known.
+/// The threads of `/proc/PID/task` from the `skip`th on; `count` is the known total.
 fn list_from(dir: &File, skip: usize, count: usize, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // Positions 0 and 1 of the folder are `.` and `..`.
@@ -571,8 +565,7 @@ fn list_from(dir: &File, skip: usize, count: usize, buffer: &mut [u8]) -> Vec<u3
     }
 }
 
-/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last
-/// one stopped.
+/// The numeric entries of an open folder, as many as fit into `buffer`, from the last position.
 pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // SAFETY: the buffer is writable for the length that is passed.
@@ -589,14 +582,14 @@ pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
 }
 
 impl Target {
-    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of
-    /// them is there.
+    /// Currently allowed CPUs of its processes, from their masks, which are within their cpusets; empty without
+    /// processes.
     pub fn cpus(&self) -> CpuSet {
         let masks = self.pids().into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
         masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
     }
 
-    /// The processes that it names, or that are in its cgroup now; without descendants.
+    /// The named processes, or current members of its cgroup; without descendants.
     pub fn pids(&self) -> Vec<u32> {
         match self {
             Self::Pids(pids) | Self::Trees(pids) => pids.clone(),
@@ -605,10 +598,10 @@ impl Target {
     }
 }
 
-/// Whether a process can be followed at all.
+/// Checks whether a process can be followed.
 ///
 /// # Errors
-/// Why not, in words that go on behind its number.
+/// The reason if not, in words that follow its number.
 pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     let status =
         bounded::read(format!("/proc/{pid}/status"), Limit::Value).ok().and_then(|text| Status::parse(&text).ok());
@@ -628,10 +621,10 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a process has threads that may be placed and paused; see also [`can_follow`].
+/// Checks whether a process has threads that may be placed and paused; see also [`can_follow`].
 ///
 /// # Errors
-/// Why not, in words that go on behind its number.
+/// The reason if not, in words that follow its number.
 pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
     can_follow(pid, other_users)?;
     let threads = thread::numbers_in(&format!("/proc/{pid}/task")).into_iter();
@@ -643,7 +636,7 @@ pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a process may ask for `SCHED_DEADLINE`, which the kernel gives to threads alone that may use all CPUs.
+/// Whether a process may request `SCHED_DEADLINE`, which the kernel only grants to threads allowed on all CPUs.
 pub fn may_ask_for_deadline(pid: u32) -> bool {
     const CAP_SYS_NICE: u32 = 23;
     let effective = |status: String| {
@@ -654,11 +647,11 @@ pub fn may_ask_for_deadline(pid: u32) -> bool {
     status.ok().and_then(effective).is_some_and(|capabilities| capabilities >> CAP_SYS_NICE & 1 == 1)
 }
 
-/// The group whose processes have their threads in a threaded group (version 2) such as this one, as libvirt makes for
-/// each virtual CPU; `None` where its own list of processes can be read.
+/// The group of the processes with threads in a threaded group (version 2) such as this one, as libvirt creates for
+/// each virtual CPU; `None` if its own list of processes is readable.
 ///
 /// # Errors
-/// Where that cannot be read for another reason.
+/// If it is unreadable for another reason.
 pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
     match bounded::read(group.join("cgroup.procs"), Limit::Ids) {
         Ok(_) => Ok(None),
@@ -670,7 +663,7 @@ pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Processes of a cgroup (version 1 or 2) and of those below it; of a threaded one, all of its domain.
+/// Processes of a cgroup (version 1 or 2) and its descendants; for a threaded one, all of its domain.
 pub(crate) fn members(path: &Path) -> Vec<u32> {
     let domain = domain_of(path).ok().flatten();
     let mut pids = Vec::new();

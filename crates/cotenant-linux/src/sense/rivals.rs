@@ -1,4 +1,4 @@
-//! What else decides where threads run: kernel mechanisms, and programs that Cotenant shares the machine with.
+//! Other influences on the place of threads: kernel mechanisms, and programs on the same machine.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -16,11 +16,11 @@ use std::path::Path;
 pub struct Rival {
     /// Its name.
     pub name: &'static str,
-    /// What was found, and where.
+    /// The finding, with its place.
     pub found: String,
-    /// What it means for placing threads.
+    /// Its effect on placing threads.
     pub meaning: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -43,7 +43,7 @@ const PROGRAMS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Looks below `root` (`/` on a live machine). Nothing found is an empty list.
+/// Looks below `root` (`/` on a live machine). Empty without any.
 pub fn detect(root: &Path) -> Vec<Rival> {
     let kernel = [numa_balancing(root), sched_ext(root), cache_aware(root), isolated(root), nohz_full(root)];
     let containers = [kubelet(root), cpuset(root), quota(root)];
@@ -145,7 +145,7 @@ fn quota(root: &Path) -> Option<Rival> {
     })
 }
 
-/// Quotas in force here: of our own group and of those above it.
+/// Effective quotas: of our own group and its ancestors.
 fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let Some(own) = cgroups::own(root, v1_controller) else { return found };
@@ -163,9 +163,9 @@ fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     found
 }
 
-/// Programs that mean to give way, and have next to nothing to give way to.
+/// Programs meant to yield that have almost nothing to yield to.
 fn in_vain(root: &Path) -> Option<Rival> {
-    /// The share of its time that such a program has run, and how many are named.
+    /// Least fraction of time that such a program has run, and number of named ones.
     const RUNS: f64 = 0.05;
     const NAMED: usize = 3;
     let fs = FsRoot::at(root);
@@ -299,6 +299,7 @@ mod tests {
         assert_eq!(found(&v1), [("CPU quota", expected)]);
     }
 
+    /// Holds run/busy.
     #[test]
     fn who_gives_way_in_vain_is_named() {
         let stat = |nice: i32, ticks: u64| {

@@ -1,8 +1,8 @@
-//! Which processes write to the same memory: by the objects that they map shared.
+//! Processes that write to common memory, by their shared mappings.
 //!
-//! `/proc/PID/maps` names each object by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
-//! System V shared memory, or shared memory without a name that a process and its children have from `mmap`. What is
-//! mapped may be used or not; which CPU caches it comes into is not seen.
+//! `/proc/PID/maps` identifies objects by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
+//! System V shared memory, or anonymous shared memory of a process and its children. Mapped memory may be unused, and
+//! its caches are unknown.
 
 use crate::FsRoot;
 use crate::address_space::{self, What};
@@ -12,15 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::ops::Range;
 
-/// Most shared mappings that are looked at, of all processes together: some hundred bytes each. A program can have
-/// 65,530 by itself.
+/// Limit of examined shared mappings of all processes: some hundred bytes each. One program can have 65,530.
 const MAPPINGS: usize = 1 << 20;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A file of a file system, `/dev/shm` included.
+    /// A file of a file system, including `/dev/shm`.
     File,
     /// `memfd_create(2)`.
     Memfd,
@@ -30,22 +29,22 @@ pub enum Kind {
     Anonymous,
 }
 
-/// Something that one process writes and others read or write.
+/// An object written by one process and read or written by others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// As the kernel names it, without "(deleted)"; where its processes see different names (containers), the first.
+    /// The kernel's name without "(deleted)"; with different names (containers), the first.
     pub name: String,
     /// Device and inode, as in `/proc/PID/maps`: `00:01 1024`.
     pub inode: String,
-    /// Bytes of it that at least two of the processes map, of which one may write.
+    /// Bytes of it mapped by at least two of the processes, one of them writable.
     pub bytes: u64,
-    /// Who maps it, ascending.
+    /// Processes that map it, ascending.
     pub pids: Vec<u32>,
 }
 
-/// Processes that are connected by such objects.
+/// Processes connected by such objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// Ascending.
@@ -56,31 +55,30 @@ pub struct Group {
     pub objects: Vec<Object>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// Most bytes first; no process is in two.
+    /// Most bytes first; each process is in one group only.
     pub groups: Vec<Group>,
     /// Processes that were read.
     pub read: usize,
-    /// Processes that this user may not look into.
+    /// Processes that this user may not read.
     pub refused: usize,
-    /// Processes of which not all was looked at: they map too much.
+    /// Processes with too many mappings, only partly examined.
     pub cut: usize,
 }
 
-/// What tells objects apart: device and inode, the kind, and of System V's, whose inodes are their ids, the namespace
-/// in which these are given.
+/// Identity of objects: device and inode, the kind, and for System V, whose inodes are ids, their namespace.
 type Key = (String, Kind, String);
 
-/// Where a process maps an object, and where it may write to it.
+/// A process's mappings of an object, and the writable ones.
 #[derive(Clone, Debug, Default)]
 struct Spans {
     all: Vec<Range<u64>>,
     written: Vec<Range<u64>>,
 }
 
-/// A mapping that others can have, too.
+/// A mapping that can be shared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mapping<'a> {
     inode: String,
@@ -90,7 +88,7 @@ pub(crate) struct Mapping<'a> {
     written: bool,
 }
 
-/// `None` for what no other process can have.
+/// `None` for one that cannot.
 pub(crate) fn shared(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ').map(str::trim);
     let (from, to) = words.next()?.split_once('-')?;
@@ -103,7 +101,7 @@ pub(crate) fn shared(line: &str) -> Option<Mapping<'_>> {
     let (device, number) = (words.next()?, words.next()?);
     let name = words.next().unwrap_or_default();
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
-    // Devices and what stands for no memory share one inode whatever is behind them.
+    // Devices and non-memory objects share one inode regardless of their content.
     let memory = name.starts_with('/') && (!name.starts_with("/dev/") || name == "/dev/zero" || is_file(name));
     let kind = match name {
         "/dev/zero" | "/anon_hugepage" => Kind::Anonymous,
@@ -123,7 +121,7 @@ fn is_file(name: &str) -> bool {
     ["/dev/shm/", "/dev/hugepages/", "/dev/mqueue/"].iter().any(|folder| name.starts_with(folder))
 }
 
-/// The ends of spans, which may lie over each other, as if they were one: where something begins and ends.
+/// The ends of possibly overlapping spans, as if they were one: where each begins and ends.
 fn ends(spans: &[Range<u64>]) -> Vec<(u64, i32)> {
     let mut spans = spans.to_vec();
     spans.sort_by_key(|span| span.start);
@@ -138,7 +136,7 @@ fn ends(spans: &[Range<u64>]) -> Vec<(u64, i32)> {
     ends
 }
 
-/// Bytes that at least two processes have, and at least one of them may write.
+/// Bytes common to at least two processes, writable by at least one.
 fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
     let mut changes: Vec<(u64, [i32; 2])> = Vec::new();
     for spans in all {
@@ -156,15 +154,15 @@ fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
     bytes
 }
 
-/// Looks through processes: `pids`, or all. Objects of which fewer than `least` bytes are in common connect nobody.
+/// Scans processes: `pids`, or all. Objects with fewer than `least` common bytes connect no processes.
 ///
 /// # Errors
-/// Where `/proc` cannot be listed.
+/// `/proc` cannot be listed.
 pub fn scan(fs: &FsRoot, pids: Option<&[u32]>, least: u64) -> std::io::Result<Sharing> {
     scan_within(fs, pids, least, MAPPINGS)
 }
 
-/// With room for so many shared mappings.
+/// With a limit of shared mappings.
 fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -> std::io::Result<Sharing> {
     let pids: BTreeSet<u32> = match pids {
         Some(pids) => pids.iter().copied().collect(),
@@ -181,7 +179,7 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
                 continue;
             }
             Err(why) => {
-                found.cut += usize::from(why.kind() == ErrorKind::FileTooLarge); // else it is gone
+                found.cut += usize::from(why.kind() == ErrorKind::FileTooLarge); // otherwise it is gone
                 continue;
             }
         };
@@ -213,13 +211,13 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
     Ok(found)
 }
 
-/// As `/proc/PID/ns/ipc` names it; empty where that cannot be read.
+/// From `/proc/PID/ns/ipc`; empty if unreadable.
 fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
     let link = std::fs::read_link(fs.path(&format!("/proc/{pid}/ns/ipc")));
     link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
 }
 
-/// The process that stands for the group of another one; the ways there become shorter.
+/// The representative of a process's group; shortens the paths.
 fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
     loop {
         let up = *next.entry(pid).or_insert(pid);
@@ -232,9 +230,9 @@ fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
     }
 }
 
-/// Processes that one or several objects connect.
+/// Processes connected by one or several objects.
 fn groups(objects: Vec<Object>) -> Vec<Group> {
-    // Each process points to one of its group, and that way to the one that stands for it.
+    // Each process points towards the representative of its group.
     let mut next: HashMap<u32, u32> = HashMap::new();
     for object in &objects {
         for pair in object.pids.windows(2) {
@@ -374,6 +372,7 @@ mod tests {
     }
 
     /// One program may map as much as it likes: what is beyond the bound is said, not read.
+    /// Holds see/large-processes.
     #[test]
     fn too_many_mappings_are_cut() {
         let line = "1000-2000 rw-s 00000000 00:01 77 /memfd:a\n";
@@ -387,6 +386,8 @@ mod tests {
     }
 
     /// Ten thousand processes, and as many objects in a chain: one group, and no time that grows with the square.
+    /// Promise see/large-processes: Large processes are sampled at random without bias; `sharing` stays fast, and
+    /// whatever is not looked at is reported.
     #[test]
     fn a_long_chain_is_one_group() {
         let object = |i: u32| Object {

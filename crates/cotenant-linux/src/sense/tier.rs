@@ -1,5 +1,4 @@
-//! What a machine can tell: which signals are counted, for how much of the time, and what would help where one is
-//! missing.
+//! Observability of a machine: counted signals, their fraction of time, and remedies for missing ones.
 
 use crate::FsRoot;
 use crate::sense::perf::{Counting, Kernel, Opener, Pmu};
@@ -7,15 +6,15 @@ use cotenant_model::{Counters, Signal};
 use serde::Serialize;
 use std::fmt;
 
-/// How much a machine tells, in one word.
+/// Observability of a machine, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// No hardware counters: CPU time, waiting time, faults, migrations.
     SoftwareOnly,
-    /// Cycles and instructions, not all of the coherence and memory signals that were asked for.
+    /// Cycles and instructions, without all requested coherence and memory signals.
     CorePmu,
-    /// Every signal that was asked for.
+    /// Every requested signal.
     Full,
 }
 
@@ -34,8 +33,8 @@ impl fmt::Display for Tier {
 pub struct Present {
     /// Which.
     pub signal: Signal,
-    /// The fraction of the tasks' CPU time during which a counter was really assigned, 0–1; `None` before anything
-    /// ran. Software signals count all the time.
+    /// The fraction of the tasks' CPU time during which a counter was assigned, 0–1; `None` before anything ran.
+    /// Software signals count all the time.
     pub running: Option<f64>,
 }
 
@@ -46,20 +45,20 @@ pub struct Missing {
     pub signal: Signal,
     /// Why.
     pub why: String,
-    /// What would help; empty where nothing does.
+    /// The remedy; empty without one.
     pub remedy: String,
 }
 
-/// What a machine can tell.
+/// Observability of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierReport {
     /// In one word.
     pub tier: Tier,
-    /// The processor families whose events are used, or the PMUs where no table is known.
+    /// The processor families of the events, or the PMUs without a known table.
     pub pmus: Vec<String>,
-    /// What is counted.
+    /// The counted signals.
     pub present: Vec<Present>,
-    /// What was asked for, or is counted elsewhere without asking, and is missing here.
+    /// Signals that were requested, or are counted elsewhere by default, and are missing here.
     pub missing: Vec<Missing>,
     /// Restrictions: user mode only, tasks without counters.
     pub notes: Vec<String>,
@@ -83,7 +82,7 @@ impl fmt::Display for TierReport {
 
 pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
-/// What the report is made of.
+/// Input of the report.
 #[derive(Debug)]
 pub(crate) struct Found<'a, K> {
     pub fs: &'a FsRoot,
@@ -91,15 +90,15 @@ pub(crate) struct Found<'a, K> {
     pub counting: Counting,
     pub pmus: &'a [Pmu],
     pub opener: Option<&'a Opener<K>>,
-    /// Threads left out because there are too many.
+    /// Threads beyond the limit.
     pub left_out: usize,
-    /// Threads that ended before there was time to look at them.
+    /// Threads that ended before they were added.
     pub missed: usize,
-    /// Processes left out because they are other users'.
+    /// Other users' processes, left out.
     pub others: usize,
 }
 
-/// Reports on what was found and what these tasks counted so far.
+/// Reports capabilities, and these tasks' counts so far.
 pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<Item = &'a Counters>) -> TierReport {
     let mut clocks = [(0u64, 0u64); Signal::COUNT];
     for (signal, count) in tasks.flat_map(Counters::iter) {
@@ -113,7 +112,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
         _ => usable(found) && found.opener.is_some_and(|o| o.plan.counts(signal)),
     };
     let hardware = found.asked.iter().filter(|s| **s < Signal::CpuTime).copied();
-    // Intra-domain coherence may be derived instead of counted: then its parts are there, unasked.
+    // Intra-domain coherence may be derived: then its parts are counted without a request.
     let parts = Signal::ALL
         .iter()
         .copied()
@@ -142,7 +141,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
     TierReport { tier, pmus, present, missing, notes: notes(found) }
 }
 
-/// Whether any task's counters could be opened, or none was tried yet.
+/// Whether some task's counters could be opened, or none was tried yet.
 fn usable<K: Kernel>(found: &Found<'_, K>) -> bool {
     found.opener.is_some_and(|o| o.opened > 0 || o.refused.is_none())
 }

@@ -1,8 +1,8 @@
-//! Which programs use this machine, from `/proc` without any rights: a look, and stretches between looks.
+//! Programs using this machine, from `/proc` without privileges: looks, and periods between them.
 //!
-//! A look reads a line of each process, and the control group and the waits of those that have run since the look
-//! before. What `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since what
-//! serves `/proc` (lxcfs does so in containers) may be stuck.
+//! A look reads a line of each process, and the control group and waits of those that have run since the previous one.
+//! Processes hidden by `hidepid` or a pid namespace only show in `/proc/stat`. A worker thread reads, because a server
+//! of `/proc` (lxcfs in containers) may hang.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -18,24 +18,24 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A look that takes longer is given up.
+/// Time limit of a look.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The shortest time between two looks that tells enough: 30 clock ticks on most machines.
+/// Least time between two informative looks: 30 clock ticks on most machines.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Time between two looks, and in lengths of the last one: with very many processes a look costs more, and less than
-/// 0.5 % of a CPU is all that it may.
+/// Interval between two looks, and as a multiple of the last one's duration: with many processes a look costs more, and
+/// may use 0.5 % of a CPU.
 const EVERY: Duration = Duration::from_secs(10);
 const SHARE: u32 = 300;
 
-/// Threads whose waits are read in a look, of processes that have run since the one before: 10 us each.
+/// Threads whose waits are read in a look, for processes that have run since the previous one: 10 us each.
 const THREADS: u32 = 4_096;
 
-/// Looks now; `before` spares to read what has not run since.
+/// Looks now; with `before`, idle processes are not read again.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// `/proc` cannot be read.
 pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
     let read = |path: &str| bounded::read(fs.path(path), Limit::Machine);
     let mut look = Look { ticks_per_s: sys::ticks_per_second() as f64, ..Look::default() };
@@ -45,7 +45,7 @@ pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
         let Ok(stat) = TaskStat::parse(&stat) else { continue };
         let known = before.and_then(|before| before.processes.get(&pid)).filter(|known| known.has_rested(&stat));
         let cgroup = known.map_or_else(|| cgroup(fs, pid), |known| known.cgroup().to_owned());
-        // What has not run has not ended a wait.
+        // A process that has not run has ended no wait.
         let waits = match known.and_then(Process::waits) {
             Some(known) => Some(known.clone()),
             None => waits(fs, pid, stat.threads, &mut threads_left).map(Arc::new),
@@ -62,8 +62,8 @@ pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
     Ok(look)
 }
 
-/// How long each thread of a process has waited for a CPU; `None` where the kernel does not say, where the process has
-/// ended, and where too many threads were read before.
+/// CPU waits of each thread of a process; `None` if not reported, if the process has ended, or beyond the limit of
+/// threads.
 fn waits(fs: &FsRoot, pid: u32, threads: u32, left: &mut u32) -> Option<BTreeMap<u32, u64>> {
     *left = left.checked_sub(threads)?;
     let tids = if threads > 1 { fs.numbered(&format!("/proc/{pid}/task"), "").ok()? } else { vec![pid] };
@@ -75,21 +75,21 @@ fn waits(fs: &FsRoot, pid: u32, threads: u32, left: &mut u32) -> Option<BTreeMap
     (!waits.is_empty()).then_some(waits)
 }
 
-/// The control group that counts for CPU time.
+/// The control group for CPU time.
 fn cgroup(fs: &FsRoot, pid: u32) -> String {
     let read = bounded::text(fs.path(&format!("/proc/{pid}/cgroup")), Limit::Value);
     let Ok(groups) = read else { return "/".to_owned() }; // it has just ended
-    // A second version may be mounted beside the first one, without a process in any of its groups.
+    // A version 2 may be mounted beside version 1 without processes in its groups.
     let second = group_in(&groups, None).filter(|path| path != "/");
     second.or_else(|| group_in(&groups, Some("cpu"))).unwrap_or_else(|| "/".to_owned())
 }
 
-/// Looks at this machine, as long as anybody is interested.
+/// Observes this machine while any holder exists.
 #[derive(Debug)]
 pub struct Watch {
     cpus: CpuSet,
     last: Option<Arc<Look>>,
-    /// Processes that were our own at that look: they may have ended since.
+    /// Our own processes at that look: they may have ended since.
     own: BTreeSet<u32>,
     work: Option<Work<(Option<Look>, Duration)>>,
     next: Instant,
@@ -104,8 +104,7 @@ impl Watch {
         Self { cpus, last: None, own: BTreeSet::new(), work: None, next: Instant::now(), whole: None }
     }
 
-    /// What uses this machine in this moment, apart from our own: waits until it has been watched for a moment. `None`
-    /// where it is not known. What is measured begins now.
+    /// Current use of this machine by others: waits for one period. `None` if unknown. The measurement begins now.
     pub fn moment(&mut self, own: &[u32]) -> Option<Usage> {
         let begun = Instant::now();
         self.catch_up(own);
@@ -114,8 +113,8 @@ impl Watch {
         self.whole.take()
     }
 
-    /// Looks, and waits for it: a stretch is over, another one begins. The processes that are our own, and what
-    /// descends from them, do not count as others; nor does this one.
+    /// Looks and waits for the result: ends one period and begins another. Our own processes with descendants do not
+    /// count as others, nor does this one.
     pub fn catch_up(&mut self, own: &[u32]) -> Option<Usage> {
         let before = self.last.clone();
         self.work = None;
@@ -124,7 +123,7 @@ impl Watch {
         self.take(look, own)
     }
 
-    /// What was used in the last stretch, where one is over; begins to look where it is time to. Never waits.
+    /// Use in the last period if one is over; starts a look when due. Never waits.
     pub fn tend(&mut self, own: impl FnOnce() -> Vec<u32>) -> Option<Usage> {
         let now = Instant::now();
         match self.work.as_ref().map(Work::progress) {
@@ -152,7 +151,7 @@ impl Watch {
         }
     }
 
-    /// All that was used since the beginning.
+    /// Total use since the beginning.
     pub fn whole(&self) -> Option<&Usage> {
         self.whole.as_ref()
     }
@@ -192,6 +191,7 @@ mod tests {
         root.write("proc/uptime", format!("{at_s} 9.00\n"));
     }
 
+    /// Holds run/busy.
     #[test]
     fn a_busy_machine_is_known_by_program_and_group() {
         let root = TempDir::new("usage");
@@ -242,6 +242,7 @@ mod tests {
     }
 
     /// On this machine: what spins is ours, or another program's.
+    /// Holds run/busy.
     #[test]
     fn who_spins_here_is_seen() {
         let mut spins = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();

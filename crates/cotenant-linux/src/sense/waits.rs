@@ -1,4 +1,4 @@
-//! Waits of applications for a CPU, and what had it meanwhile, where BPF is allowed.
+//! Applications' waits for a CPU with their causes, if BPF is allowed.
 
 use crate::deadline::{Progress, Work};
 use crate::sense::processes::Process;
@@ -12,13 +12,13 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, mem};
 
-/// A run that is over sooner is not worth the loading, hundredths of a second of a CPU.
+/// A shorter run does not justify loading, hundredths of a second of a CPU.
 const WORTH_IT: Duration = Duration::from_millis(300);
 
-/// A kernel that takes longer to check the object is not waited for.
+/// Limit of the kernel's time to verify the object.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time between two readings, and in CPU time of the last one: they take a thousandth of a CPU at most.
+/// Interval between two readings, and as a multiple of the last one's CPU time: at most a thousandth of a CPU.
 const EVERY: Duration = Duration::from_millis(500);
 const SHARE: u32 = 1_000;
 
@@ -45,7 +45,7 @@ impl Waits {
         Self { state: State::From(at + WORTH_IT), due: Time::default(), groups: Groups::default() }
     }
 
-    /// Reads what is due; the CPU time that it took.
+    /// Reads when due; returns the CPU time.
     pub fn look(&mut self, processes: &BTreeMap<u32, Process>, at: Time) -> Duration {
         let begin = sys::thread_cpu_time();
         self.state = match mem::replace(&mut self.state, State::Blind(None)) {
@@ -81,7 +81,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Of an application; `None` where that is not seen.
+    /// Of an application; `None` if not observed.
     pub fn of(&self, app: AppId) -> Option<cotenant_model::Waits> {
         match &self.state {
             State::Seen(tracer) => tracer.waits(app).cloned(),
@@ -89,11 +89,11 @@ impl Waits {
         }
     }
 
-    /// What is missing, and why.
+    /// Missing parts and the reasons.
     pub fn notes(&self) -> Vec<String> {
         const WHAT: &str = "which programs others wait for is not seen";
         match &self.state {
-            // Ordinary users see what can be seen without rights; `cotenant doctor` says what they would need.
+            // Ordinary users get what is visible without rights; `cotenant doctor` reports the required ones.
             State::Blind(Some(Blind::NotAllowed)) if sys::euid() != 0 => Vec::new(),
             State::Blind(Some(why)) => vec![format!("{WHAT}: {why}")],
             State::Seen(tracer) => tracer.missing().iter().map(|why| format!("{WHAT} in full: {why}")).collect(),
@@ -110,11 +110,11 @@ struct Groups {
 }
 
 impl Groups {
-    /// Groups that are looked through, and the time between two times.
+    /// Limit of searched groups, and the interval of searches.
     const MOST: usize = 20_000;
     const EVERY: Duration = Duration::from_secs(10);
 
-    /// Empty for the root, and for one that has gone or is not known yet.
+    /// Empty for the root, and for an ended or unknown one.
     fn path(&mut self, id: u64, at: Time) -> String {
         // The root's id is 1.
         if id > 1 && !self.paths.contains_key(&id) && at >= self.due {

@@ -1,4 +1,4 @@
-//! Where control groups are.
+//! The places of control groups.
 
 use crate::bounded::{self, Limit};
 use std::path::Path;
@@ -10,7 +10,7 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     mounts_in(&mounts.unwrap_or_default(), v1_controller)
 }
 
-/// Those of a table of mounts.
+/// Those in a table of mounts.
 pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String> {
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);
@@ -24,14 +24,14 @@ pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String>
     table.lines().filter_map(wanted).collect()
 }
 
-/// Whether a hierarchy of version 2 has a controller; not where that cannot be read, for then it is of no use.
+/// Whether a hierarchy of version 2 has a controller; false if unreadable, because it is useless then.
 pub fn has_controller(mount: &Path, controller: &str) -> bool {
     let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value);
     all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))
 }
 
-/// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
-/// hierarchy with that controller.
+/// This process's control group, from the root of the version 2 hierarchy (`None`) or of the version 1 hierarchy with
+/// that controller.
 pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
     of(root, "self", v1_controller)
 }
@@ -41,7 +41,7 @@ pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String>
     group_in(&bounded::text(root.join(format!("proc/{pid}/cgroup")), Limit::Value).ok()?, v1_controller)
 }
 
-/// That of a list of groups.
+/// The same from a list of groups.
 pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<String> {
     groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -50,13 +50,12 @@ pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<Stri
     })
 }
 
-/// The group that a process in a cgroup namespace of its own takes for the root, from the real one; `None` where ours
-/// is the real one. In a container that sees the processes of the host, the paths of others are relative to that:
-/// `/../pod-b/c` is beside it.
+/// The root group of a process's cgroup namespace from the real root; `None` if it is the real root. In a container
+/// that sees the host's processes, other paths are relative to it: `/../pod-b/c` is a sibling.
 ///
-/// `mount` is where all groups can be seen. Ours is the one that has us as a member.
+/// `mount` shows all groups. Ours is the one with us as a member.
 pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Option<String> {
-    /// Groups that are looked through.
+    /// Limit of searched groups.
     const GROUPS: usize = 65_536;
     of(root, "1", v1_controller).filter(|path| path.starts_with("/.."))?;
     let own = own(root, v1_controller)?;
@@ -65,7 +64,7 @@ pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Opti
     let mut next = 0;
     while let Some(folder) = folders.get(next).cloned() {
         next += 1;
-        // A threaded group has no processes, but the thread that leads us.
+        // A threaded group has no processes, only our leading thread.
         let members = |file| bounded::text(folder.join(file), Limit::Machine);
         let has_us = |members: String| members.lines().any(|pid| pid == me);
         if members("cgroup.procs").or_else(|_| members("cgroup.threads")).is_ok_and(has_us) {
@@ -80,7 +79,7 @@ pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Opti
     None
 }
 
-/// A path that was told in a cgroup namespace with that root, from the real root.
+/// A path from a cgroup namespace with that root, relative to the real root.
 pub fn resolve(namespace: &str, path: &str) -> String {
     let mut parts: Vec<&str> = namespace.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -98,6 +97,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Holds cluster/containers.
     #[test]
     fn paths_of_a_namespace_are_told_from_the_real_root() {
         for (path, real) in [
@@ -112,6 +112,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn the_root_of_our_namespace_is_found_by_who_is_there() {
         let machine = TempDir::new("cgroup-namespace");

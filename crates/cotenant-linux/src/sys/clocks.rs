@@ -20,13 +20,12 @@ pub fn ticks_per_second() -> u64 {
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) as u64 }
 }
 
-/// CPU time that this process has used, its threads included, its children not.
+/// CPU time of this process with its threads, without children.
 pub fn own_cpu_time() -> Duration {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CPU time of all our children that have ended and were waited for, and of theirs; finer than the ticks of
-/// `/proc/self/stat`.
+/// CPU time of all our ended and reaped children, and of theirs; finer than the ticks of `/proc/self/stat`.
 pub fn children_cpu_time() -> Duration {
     // SAFETY: a rusage is plain numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -41,7 +40,7 @@ pub(super) fn cpu_time_of(usage: &libc::rusage) -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// CPU time that this thread has used.
+/// CPU time of this thread.
 pub fn thread_cpu_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
@@ -66,14 +65,14 @@ impl Timer {
     /// Not set.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If no descriptors are left.
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })?;
         Ok(Self(owned(fd)))
     }
 
-    /// Becomes readable once after that time, never where it is `None` or zero.
+    /// Becomes readable once after that time, never for `None` or zero.
     ///
     /// # Errors
     /// Only where the kernel fails.

@@ -1,4 +1,4 @@
-//! Work on what others wrote, done by a child: whatever it does to a process, this one goes on.
+//! Work on external data in a child process, whose failures do not harm this one.
 
 use super::{check, kill, owned, poll_readable, set_parent_death_signal};
 use crate::bounded::{self, Limit};
@@ -23,14 +23,14 @@ pub enum Failed {
     Start,
 }
 
-/// The answer of `work`, done by a child of this process in at most this time, and with at most so many bytes of
-/// memory besides what this process has; files that it maps for reading do not count.
+/// The result of `work` in a child process within this time, and with at most this many bytes of memory beyond this
+/// process's; files mapped for reading do not count.
 ///
-/// No program is executed: the child has a copy of this process' memory, and of its calling thread alone. A lock that
-/// another thread held is held there for ever, which its time ends; the allocators of glibc and musl know of forks.
+/// No program is executed: the child has a copy of this process's memory, and of its calling thread only. A lock held
+/// by another thread stays locked until the time limit; the allocators of glibc and musl handle forks.
 ///
 /// # Errors
-/// Where there is none.
+/// There is none.
 pub fn confined(memory: u64, time: Duration, work: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Failed> {
     let deadline = Instant::now() + time;
     let (answer, theirs) = pipe().map_err(|_| Failed::Start)?;
@@ -41,16 +41,16 @@ pub fn confined(memory: u64, time: Duration, work: impl FnOnce() -> Vec<u8>) -> 
         child(memory, theirs, work);
     }
     drop(theirs);
-    // A pipe takes 64 KiB: it is read while the child writes, and what has been said by then is whole or is not used.
+    // A pipe holds 64 KiB: it is read while the child writes, and only complete output is used.
     let mut said = Deadline { file: answer, deadline };
     let bytes = bounded::rest(&mut said, Limit::Named);
-    let _ = kill(pid.cast_unsigned(), libc::SIGKILL); // it has ended, or is to
+    let _ = kill(pid.cast_unsigned(), libc::SIGKILL); // it has ended, or must end
     let status = wait(pid);
     let late = bytes.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::TimedOut);
     match (bytes, status) {
         _ if late => Err(Failed::Time),
         (Ok(bytes), Some(status)) if status.success() => Ok(bytes),
-        // Where memory cannot be had, the standard library aborts.
+        // Without memory, the standard library aborts.
         (_, Some(status)) if status.signal() == Some(libc::SIGABRT) => Err(Failed::Memory),
         _ => Err(Failed::Crash),
     }
@@ -65,21 +65,21 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
             check(unsafe { libc::setrlimit(what, &raw const limit) })?;
         }
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
-            // SAFETY: no handler runs. The runtime's would abort at the end of the stack, as where there is no memory.
+            // SAFETY: no handler runs. The runtime's would abort at the end of the stack, like running out of memory.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
-        // What libraries, and the runtime at a crash, say of such files is for nobody.
+        // Output of libraries, and of the runtime at a crash, on such files is discarded.
         let null = File::options().write(true).open("/dev/null")?.into_raw_fd();
         // SAFETY: takes plain numbers; both descriptors are open or the call fails.
         check(unsafe { libc::dup2(null, 2) })?;
         answer.write_all(&work())
     }));
     let code = i32::from(!matches!(done, Ok(Ok(()))));
-    // SAFETY: ends this process at once; what its parent would do at its end is the parent's.
+    // SAFETY: ends this process at once; exit handlers belong to its parent.
     unsafe { libc::_exit(code) }
 }
 
-/// Memory of this process that `RLIMIT_DATA` counts, bytes.
+/// Memory of this process counted by `RLIMIT_DATA`, bytes.
 fn data() -> io::Result<u64> {
     let status = bounded::text("/proc/self/status", Limit::Value)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:"));
@@ -101,12 +101,12 @@ fn wait(pid: libc::pid_t) -> Option<ExitStatus> {
         match check(unsafe { libc::waitpid(pid, &raw mut status, 0) }) {
             Ok(_) => return Some(ExitStatus::from_raw(status)),
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None, // somebody else has reaped it
+            Err(_) => return None, // it was reaped elsewhere
         }
     }
 }
 
-/// A file that can be read until then.
+/// A file readable until then.
 struct Deadline {
     file: File,
     deadline: Instant,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_does_harm_does_it_to_the_child() {
-        // Far more than is there: without the limit nothing would refuse it before it is written to.
+        // Far more than available: without the limit only a write would fail.
         assert_eq!(confined(MEMORY, LONG, || vec![0; 1 << 30]), Err(Failed::Memory));
         assert_eq!(confined(MEMORY, LONG, || panic!("no answer")), Err(Failed::Crash));
         let dir = TempDir::new("cut");

@@ -9,16 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// How [`flock`] takes the lock.
+/// The way in which [`flock`] takes the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     /// Waits for it.
     Wait,
-    /// Fails with `EWOULDBLOCK` where another open file holds it.
+    /// Fails with `EWOULDBLOCK` if another open file has it.
     Try,
 }
 
-/// Takes the exclusive advisory lock of an open file; closing the file, or the process' death, gives it back.
+/// Takes the exclusive advisory lock of an open file; closing the file, or the process's end, releases it.
 ///
 /// # Errors
 /// `EWOULDBLOCK` under [`Lock::Try`]; `ENOLCK` on file systems without locks.
@@ -33,13 +33,13 @@ pub(crate) fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
     }
 }
 
-/// Whether the loader finds a shared library of this name, here and now; one that is found is loaded.
+/// Whether the loader currently finds a shared library of this name; a found one is loaded.
 pub fn loads(library: &CStr) -> bool {
-    // SAFETY: the name is a C string. What is loaded runs its constructors: it is asked for libraries of ours alone.
+    // SAFETY: the name is a C string. Loading runs constructors, so only our own libraries are requested.
     unsafe { !libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() }
 }
 
-/// Where the symbolic link `number` in an open folder leads, as far as it fits `buffer`.
+/// Target of the symbolic link `number` in an open folder, truncated to `buffer`.
 pub fn read_link_at<'a>(folder: &File, number: u32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let name = CString::new(number.to_string()).ok()?;
     // SAFETY: the name is a C string, the buffer writable for its length, the descriptor open.
@@ -47,7 +47,7 @@ pub fn read_link_at<'a>(folder: &File, number: u32, buffer: &'a mut [u8]) -> Opt
     buffer.get(..usize::try_from(got).ok()?)
 }
 
-/// Refers to the file `number` in an open folder without opening it: it can be looked at, and nothing happens to it.
+/// References the file `number` in an open folder without opening it: it can be examined without effects.
 ///
 /// # Errors
 /// `ENOENT`, `EACCES`, `EMFILE`.
@@ -113,17 +113,17 @@ pub fn seals(file: &File) -> Option<c_int> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
 }
 
-/// Whether a file lies in ordinary memory: pages of hugetlbfs can be missing, which ends the process that reads them.
+/// Whether a file is in ordinary memory: pages of hugetlbfs can be missing, which kills a reader.
 pub fn is_tmpfs(file: &File) -> bool {
     // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
     unsafe {
         let mut stat: libc::statfs = std::mem::zeroed();
-        // The two have other types with other C libraries.
+        // Other C libraries use other types for both.
         libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == libc::TMPFS_MAGIC as u64
     }
 }
 
-/// Lets reading from a descriptor fail with `EAGAIN` rather than wait.
+/// Makes reads from a descriptor fail with `EAGAIN` instead of waiting.
 ///
 /// # Errors
 /// Never for an open descriptor.
@@ -135,7 +135,7 @@ pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
 /// Writes to a descriptor in one system call. Async-signal-safe.
 ///
 /// # Errors
-/// As `write`; `EIO` where not all of it was taken.
+/// As `write`; `EIO` for a partial write.
 pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the bytes are readable for their length; the descriptor is open as long as it is borrowed.
     let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
@@ -146,11 +146,11 @@ pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The soft limit of open files before [`raise_nofile`] first raised it.
+/// The soft limit of open files before the first [`raise_nofile`].
 static OUTER_NOFILE: OnceLock<u64> = OnceLock::new();
 
-/// Raises this process' soft limit of open files to the hard one; returns the limit that holds now. Programs that are
-/// started get the old one back, see [`restore_nofile`]: some use as many descriptors as they may, or `select`.
+/// Raises this process's soft limit of open files to the hard one; returns the current limit. Started programs get the
+/// old one back, see [`restore_nofile`]: some use all allowed descriptors, or `select`.
 pub fn raise_nofile() -> u64 {
     let mut limit = nofile();
     OUTER_NOFILE.get_or_init(|| limit.rlim_cur);
@@ -158,22 +158,22 @@ pub fn raise_nofile() -> u64 {
     if set_nofile(&limit).is_ok() { limit.rlim_cur } else { before }
 }
 
-/// Files that this process may have open.
+/// Limit of this process's open files.
 pub fn nofile_limit() -> u64 {
     nofile().rlim_cur
 }
 
-/// Whether the first page of a file is there, and no hole.
+/// Whether the first page of a file exists and is no hole.
 pub fn begins_with_data(file: &File) -> bool {
     // SAFETY: takes no pointers; the descriptor is open.
     unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) == 0 }
 }
 
-/// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called
-/// before or never.
+/// Undoes [`raise_nofile`] in this process, within the hard limit. Async-signal-safe if that was called before or
+/// never.
 ///
 /// # Errors
-/// Never for a limit that was there before.
+/// Never for a limit that existed before.
 pub fn restore_nofile() -> io::Result<()> {
     let Some(before) = OUTER_NOFILE.get() else { return Ok(()) };
     let mut limit = nofile();
@@ -205,7 +205,7 @@ mod tests {
         flock(&a, Lock::Wait).unwrap();
         assert_eq!(flock(&b, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(a);
-        // Between fork and exec a child of another test still holds it.
+        // Between fork and exec another test's child still has it open.
         eventually("it is free", || flock(&b, Lock::Try).is_ok());
         std::fs::remove_file(path).unwrap();
     }

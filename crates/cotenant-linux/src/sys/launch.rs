@@ -1,4 +1,4 @@
-//! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
+//! Starts a program like `nice` and `perf stat`: same terminal, same process group, and its exit code becomes ours.
 
 use crate::sys;
 use std::ffi::{OsString, c_int};
@@ -9,13 +9,13 @@ use std::process::{Command, ExitStatus};
 /// Why a program was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// There is no such file, here or in `PATH`.
+    /// No such file, here or in `PATH`.
     #[error("{}: command not found; check the name and PATH", .0.display())]
     NotFound(OsString),
-    /// There is, but it cannot be executed.
+    /// It exists, but is not executable.
     #[error("{}: cannot be executed: {why}; check its permissions and format", program.display())]
     NotExecutable {
-        /// As it was given.
+        /// As given.
         program: OsString,
         /// The kernel's reason.
         why: io::Error,
@@ -23,7 +23,7 @@ pub enum LaunchError {
     /// No process could be made.
     #[error("no process for {}: {why}; see ulimit -u", program.display())]
     NoProcess {
-        /// As it was given.
+        /// As given.
         program: OsString,
         /// The kernel's reason.
         why: io::Error,
@@ -31,7 +31,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The exit code with which shells say the same.
+    /// The shells' exit code for it.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -41,20 +41,20 @@ impl LaunchError {
     }
 }
 
-/// The exit code that stands for how a program ended: its own, or 128 + the signal that killed it.
+/// The exit code of an ended program: its own, or 128 + the signal that killed it.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     code as u8 // the kernel keeps eight bits
 }
 
-/// Whether it may go better when others have ended: something is exhausted.
+/// Whether it may succeed after other programs have ended: a resource is exhausted.
 pub fn is_for_later(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
 }
 
-/// Lets a command start with the signal mask and the limit of open files that this process got itself, before a
-/// [`crate::sys::waiter::Waiter`] and an [`crate::sense::observer::Observer`] changed them: a program behaves under
-/// Cotenant as it does without.
+/// Makes a command start with this process's original signal mask and limit of open files, before a
+/// [`crate::sys::waiter::Waiter`] and an [`crate::sense::observer::Observer`] changed them, so that a program behaves
+/// as without Cotenant.
 pub fn as_from_outside(command: &mut Command) {
     let mask = sys::SignalMask::outer();
     // SAFETY: between fork and exec it makes async-signal-safe system calls and touches no memory but the mask's copy
@@ -67,7 +67,7 @@ pub fn as_from_outside(command: &mut Command) {
     }
 }
 
-/// A program that we have started. It is reaped by [`crate::sys::waiter::Waiter`].
+/// A started program, reaped by [`crate::sys::waiter::Waiter`].
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
@@ -76,9 +76,9 @@ pub struct Child {
 impl Child {
     /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
     ///
-    /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
-    /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
-    ///   descendant that detached itself can still be told to be one.
+    /// * Its signal mask and its limit of open files are our original ones, see [`as_from_outside`].
+    /// * This process becomes the reaper of orphaned descendants (`PR_SET_CHILD_SUBREAPER`), so that a detached
+    ///   descendant is still recognised.
     ///
     /// # Errors
     /// [`LaunchError`].
@@ -103,7 +103,7 @@ impl Child {
             unsafe {
                 command.pre_exec(move || {
                     sys::set_parent_death_signal(signal)?;
-                    // Who died before that sends nothing.
+                    // A parent that died before that sends no signal.
                     if parent_id() == we { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
                 });
             }
@@ -117,7 +117,7 @@ impl Child {
         Ok(Self { pid: child.id() })
     }
 
-    /// Its process id. It stays its own until the waiter has reported its end.
+    /// Its process id, valid until the waiter has reported its end.
     pub fn pid(&self) -> u32 {
         self.pid
     }

@@ -4,17 +4,17 @@ use super::check_long;
 use cotenant_model::CpuSet;
 use std::io;
 
-/// Words of a mask's buffer, on the stack since masks are read all the time: 8,192 CPUs, the most that x86 and Arm
-/// kernels are built for.
+/// Words of a mask's buffer on the stack, because masks are read constantly: 8,192 CPUs, the maximum of x86 and Arm
+/// kernels.
 const MASK_WORDS: usize = 128;
 
-/// Words of the largest mask that is tried: 65,536 CPUs, [`cotenant_model::cpuset::MAX_CPU`].
+/// Words of the largest tried mask: 65,536 CPUs, [`cotenant_model::cpuset::MAX_CPU`].
 const MAX_MASK_WORDS: usize = 1024;
 
-/// The mask of a thread: what it may run on now, that is its own mask ∩ its cpuset ∩ the active CPUs.
+/// The current mask of a thread: its own mask ∩ its cpuset ∩ the active CPUs.
 ///
 /// # Errors
-/// `ESRCH` where the thread is gone.
+/// `ESRCH` if the thread has ended.
 pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
     match get_words(tid, &mut [0; MASK_WORDS]) {
         // The buffer is smaller than this kernel's masks.
@@ -32,20 +32,20 @@ fn get_words(tid: u32, words: &mut [u64]) -> io::Result<CpuSet> {
     Ok(CpuSet::from_words(words[..bytes.div_ceil(size_of::<u64>())].to_vec()))
 }
 
-/// Sets the mask of a thread. The kernel cuts it to the cpuset of the thread.
+/// Sets the mask of a thread. The kernel limits it to the thread's cpuset.
 ///
 /// # Errors
-/// `ESRCH` (gone), `EPERM` (not ours to change), `EINVAL` (nothing of the mask is online and in the cpuset).
+/// `ESRCH` (ended), `EPERM` (not permitted), `EINVAL` (no CPU of the mask is online and in the cpuset).
 pub fn setaffinity(tid: u32, mask: &CpuSet) -> io::Result<()> {
     set_words(tid, mask.as_words())
 }
 
-/// Lets a thread run wherever its cpuset allows, now and after the cpuset has changed.
+/// Allows a thread its whole cpuset, also after changes of that.
 ///
 /// # Errors
 /// As [`setaffinity`].
 pub fn setaffinity_all(tid: u32) -> io::Result<()> {
-    set_words(tid, &[u64::MAX; MAX_MASK_WORDS]) // the kernel ignores what exceeds its own masks
+    set_words(tid, &[u64::MAX; MAX_MASK_WORDS]) // the kernel ignores bits beyond its own masks
 }
 
 fn set_words(tid: u32, words: &[u64]) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Where a thread's new memory comes from, and where the pages of a process are.
+//! The source of a thread's new memory, and the place of a process's pages.
 
 use cotenant_model::NodeId;
 use std::io;
@@ -7,15 +7,13 @@ use std::io;
 const BIND: libc::c_int = 2;
 const DEFAULT: libc::c_int = 0;
 
-/// `MPOL_MF_MOVE` of `linux/mempolicy.h`: only pages that the process has for itself.
+/// `MPOL_MF_MOVE` of `linux/mempolicy.h`: only pages exclusive to the process.
 const MOVE: libc::c_int = 2;
 
-/// Memory that this thread, and the threads that it starts, touch first from now on comes from that node only; `None`
-/// = as usual.
+/// Memory first touched by this thread and its later children comes from that node only; `None`: default.
 ///
 /// # Errors
-/// `EINVAL` where there is no such node or it is not allowed, `EPERM` where a sandbox forbids it, `ENOSYS` without
-/// NUMA.
+/// `EINVAL` for a missing or forbidden node, `EPERM` if a sandbox forbids it, `ENOSYS` without NUMA.
 pub fn set(node: Option<NodeId>) -> io::Result<()> {
     const BITS: usize = usize::BITS as usize;
     let mut mask = [0_usize; 1024 / BITS];
@@ -31,13 +29,13 @@ pub fn set(node: Option<NodeId>) -> io::Result<()> {
     }
 }
 
-/// `move_pages(2)`: how each page fared, its node now or a negative error. Without `nodes` nothing is moved.
+/// `move_pages(2)`: the result of each page, its node now or a negative error. Without `nodes` nothing is moved.
 ///
 /// # Errors
 /// `ESRCH`, `EPERM`, `ENOSYS` without NUMA.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// The lengths differ.
 pub fn move_pages(
     pid: u32,
     pages: &[u64],

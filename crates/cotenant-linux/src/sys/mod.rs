@@ -1,4 +1,4 @@
-//! Safe wrappers of the system calls that the standard library does not offer, by theme. Nothing here decides anything.
+//! Safe wrappers of system calls missing in the standard library, by theme, without decisions.
 
 pub mod cgroups;
 mod classes;

@@ -1,14 +1,14 @@
-//! Questions to the kernel about sockets (`sock_diag(7)`).
+//! Queries to the kernel about sockets (`sock_diag(7)`).
 
 use super::{check, owned};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// A socket on which only the kernel can answer. What is written to it is a question, and reading never waits.
+/// A socket answered by the kernel only. Writes are queries, and reads never wait.
 ///
 /// # Errors
-/// `EPROTONOSUPPORT` where the kernel has no `sock_diag`; `EMFILE`.
+/// `EPROTONOSUPPORT` if the kernel lacks `sock_diag`; `EMFILE`.
 pub fn open_sock_diag() -> io::Result<File> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes no pointers.

@@ -1,4 +1,4 @@
-//! Processes: who we are, their ends, their parents.
+//! Processes: our own identity, and others' ends and parents.
 
 use super::{check, check_long, owned};
 use std::ffi::{CStr, c_int};
@@ -23,7 +23,7 @@ pub fn egid() -> u32 {
 /// Makes this process the leader of its own session and process group, away from the terminal.
 ///
 /// # Errors
-/// `EPERM` where it leads a process group already.
+/// `EPERM` if it already leads a process group.
 pub fn setsid() -> io::Result<()> {
     // SAFETY: takes no arguments.
     check(unsafe { libc::setsid() }).map(|_| ())
@@ -38,8 +38,8 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(pid.cast_signed(), signal) }).map(|_| ())
 }
 
-/// Stops this process with its process group, as Ctrl-Z does, until somebody lets them go on. Nothing stops where
-/// nobody could.
+/// Stops this process with its process group, like Ctrl-Z, until they are resumed. Does nothing if no process could
+/// resume them.
 ///
 /// # Errors
 /// Never.
@@ -65,18 +65,18 @@ pub fn signal_group(leader: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(-leader.cast_signed(), signal) }).map(|_| ())
 }
 
-/// Sends a signal to the process that a descriptor stands for.
+/// Sends a signal to the process of a descriptor.
 ///
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn pidfd_signal(pidfd: &OwnedFd, signal: c_int) -> io::Result<()> {
     let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
-    // SAFETY: the descriptor is open; a null siginfo asks for what kill(2) sends.
+    // SAFETY: the descriptor is open; a null siginfo requests kill(2)'s.
     check_long(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, flags) })
         .map(|_| ())
 }
 
-/// A descriptor that stands for one process and becomes readable when it ends.
+/// A descriptor of one process that becomes readable at its end.
 ///
 /// # Errors
 /// `ESRCH`; `ENOSYS` before Linux 5.3.
@@ -86,16 +86,16 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(owned(fd as RawFd))
 }
 
-/// What a process and the descendants that it waited for have used.
+/// Usage of a process and its reaped descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, of user and system.
+    /// CPU time, user plus system.
     pub cpu: Duration,
-    /// The most memory that one of them had at a time, bytes.
+    /// Peak memory of a single one of them, bytes.
     pub max_rss: u64,
 }
 
-/// Reaps one child that has ended; `None` where there is none.
+/// Reaps one ended child; `None` without one.
 pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
     let mut status = 0;
     // SAFETY: all bytes of this plain struct may be zero; it and the status are writable.
@@ -107,7 +107,7 @@ pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
     (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status), usage))
 }
 
-/// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.
+/// Reaps the ended child of a pidfd, unless already reaped.
 pub fn reap_pidfd(pidfd: &OwnedFd) {
     // SAFETY: all bytes of this plain struct may be zero; it is writable.
     unsafe {
@@ -117,7 +117,7 @@ pub fn reap_pidfd(pidfd: &OwnedFd) {
     }
 }
 
-/// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.
+/// Sets the command name of this thread for `ps` and `top`; the kernel keeps 15 bytes.
 pub fn set_name(name: &CStr) {
     // SAFETY: the name is a valid string that outlives the call; cannot fail for such.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
@@ -132,10 +132,10 @@ pub fn become_subreaper() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(|_| ())
 }
 
-/// Asks for a signal when the thread that started this process ends. Async-signal-safe.
+/// Requests a signal at the end of the thread that started this process. Async-signal-safe.
 ///
 /// # Errors
-/// For numbers that are no signals.
+/// For numbers other than signals.
 pub fn set_parent_death_signal(signal: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(|_| ())

@@ -1,4 +1,4 @@
-//! Signals: what is ignored, blocked and read.
+//! Signals: ignoring, blocking and reading.
 
 use super::{check, check_long, owned};
 use std::ffi::c_int;
@@ -22,23 +22,22 @@ pub fn ignore(signal: c_int) -> io::Result<()> {
 
 /// Whether this process ignores a signal.
 pub fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: a zeroed sigaction is a valid one, and a null new action only asks for the old one.
+    // SAFETY: a zeroed sigaction is valid, and a null new action only queries the old one.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process.
-/// By a handler that does nothing: unlike an ignored signal it is not handed on to programs that are started. One
-/// that is ignored stays so.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process. By an
+/// empty handler, which unlike an ignored signal is not inherited by started programs. An ignored signal stays ignored.
 pub fn survive_file_limit() {
     extern "C" fn nothing(_: c_int) {}
     if is_ignored(libc::SIGXFSZ) {
         return;
     }
-    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The
-    // call cannot fail for this signal.
+    // SAFETY: a zeroed sigaction is valid, and the handler does nothing, so it is async-signal-safe. The call cannot
+    // fail for this signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
@@ -102,8 +101,8 @@ pub fn interrupted_after<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
 static AT_FAULTS: [(c_int, OnceLock<libc::sigaction>); 2] =
     [(libc::SIGSEGV, OnceLock::new()), (libc::SIGBUS, OnceLock::new())];
 
-/// Has a fault that somebody has sent (`kill -SEGV`) end this process at once. The runtime's handler takes it for one
-/// of the program, which would come again, and goes on.
+/// Makes a fault signal sent by another process (`kill -SEGV`) end this process at once. The runtime's handler would
+/// take it for a recurring fault of the program, and continue.
 pub fn end_by_sent_faults() {
     extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO.
@@ -124,7 +123,8 @@ pub fn end_by_sent_faults() {
         }
     }
     for (signal, before) in &AT_FAULTS {
-        // SAFETY: zeroed sigactions are valid ones. The handler calls what is async-signal-safe, and the one before.
+        // SAFETY: zeroed sigactions are valid ones. The handler calls only async-signal-safe functions, and the
+        // previous one.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
             libc::sigaction(*signal, std::ptr::null(), &raw mut old);
@@ -161,15 +161,15 @@ impl SignalMask {
         }
     }
 
-    /// What this thread blocks.
+    /// The signals blocked by this thread.
     pub fn current() -> Self {
         let mut set = Self::of([]);
-        // SAFETY: a null new mask only asks for the old one, which is writable; cannot fail then.
+        // SAFETY: a null new mask only queries the old one, which is writable; cannot fail then.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set.0) };
         set
     }
 
-    /// What this process blocked before we blocked anything.
+    /// Signals blocked before our first change.
     pub fn outer() -> Self {
         OUTER_MASK.get().copied().unwrap_or_else(Self::current)
     }
@@ -204,11 +204,11 @@ impl fmt::Debug for SignalMask {
 pub struct Signal {
     /// Its number.
     pub number: c_int,
-    /// Whether the kernel sent it by itself, such as for Ctrl-C at a terminal.
+    /// Whether the kernel sent it itself, such as for Ctrl-C at a terminal.
     pub from_kernel: bool,
 }
 
-/// A descriptor from which blocked signals are read.
+/// A descriptor for reading blocked signals.
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
@@ -219,14 +219,14 @@ impl SignalFd {
     /// For these signals; they still have their usual effect until [`SignalFd::block`].
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If no descriptors are left.
     pub fn new(mask: &SignalMask) -> io::Result<Self> {
-        // SAFETY: the mask is valid; -1 asks for a new descriptor.
+        // SAFETY: the mask is valid; -1 requests a new descriptor.
         let fd = check(unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
         Ok(Self { fd: owned(fd), mask: *mask })
     }
 
-    /// Blocks them in this thread, besides what it blocks already; returns what that was.
+    /// Blocks them in this thread, in addition; returns the former mask.
     ///
     /// # Errors
     /// Never for a valid set.
@@ -236,7 +236,7 @@ impl SignalFd {
         self.mask.change(libc::SIG_BLOCK).map(|()| before)
     }
 
-    /// The next signal that is pending.
+    /// The next pending signal.
     ///
     /// # Errors
     /// Only where the kernel fails.

@@ -1,4 +1,4 @@
-//! What arrives at a socket, and when.
+//! Data arriving at a socket, and the time.
 
 use super::{check, owned};
 use std::io;
@@ -8,11 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Connects to a socket in the file system, and gives up where its server has no room for one more that waits. What is
-/// written gives up after the same time.
+/// Connects to a socket in the file system; fails if its server's queue stays full. Writes have the same time limit.
 ///
 /// # Errors
-/// What connect(2) says; `EAGAIN` where it was given up.
+/// Errors of connect(2); `EAGAIN` at the time limit.
 pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     // SAFETY: takes no pointers.
     let stream = UnixStream::from(owned(check(unsafe {
@@ -35,10 +34,10 @@ pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The effective user of who connected, and the process, as of then (`SO_PEERCRED`, unix(7)).
+/// The effective user and the process of the peer at the connection (`SO_PEERCRED`, unix(7)).
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// The kernel refuses.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of_val(&peer) as libc::socklen_t;
@@ -55,10 +54,10 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((peer.uid, peer.pid.cast_unsigned()))
 }
 
-/// Lets the kernel note when what a socket receives arrives (`SO_TIMESTAMPNS`, socket(7)).
+/// Makes the kernel record the arrival of a socket's data (`SO_TIMESTAMPNS`, socket(7)).
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// The kernel refuses.
 pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is a readable int of the length that is given.
@@ -74,11 +73,10 @@ pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives into `buffer`: how many bytes, and when the last of them arrived on `CLOCK_REALTIME`, where the kernel
-/// has noted it.
+/// Receives into `buffer`: the number of bytes, and the arrival of the last on `CLOCK_REALTIME`, if recorded.
 ///
 /// # Errors
-/// What recvmsg(2) says.
+/// Errors of recvmsg(2).
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<Duration>)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = [0_u64; 8]; // aligned as its headers are

@@ -1,5 +1,4 @@
-//! One thread's identity and mask: which thread it is, whether it is ours to touch, and setting its mask without
-//! hitting another.
+//! One thread's identity and mask: whether it may be touched, and setting its mask without affecting another.
 
 use crate::bounded::{self, Limit};
 use crate::sys;
@@ -13,8 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks
-/// since boot.
+/// A thread, or a process by its leader, unique until reboot: its id and its start time in clock ticks since boot.
 pub type Identity = (u32, u64);
 
 /// Why a mask was not set.
@@ -23,10 +21,10 @@ pub enum SetError {
     /// The thread has ended.
     #[error("it has ended")]
     Gone,
-    /// The thread id belongs to another thread by now.
+    /// The thread id is reused by now.
     #[error("its id belongs to another thread by now")]
     Recycled,
-    /// Nothing of the mask is in its cpuset.
+    /// No CPU of the mask is in its cpuset.
     #[error("its cpuset holds none of these CPUs")]
     OutsideCpuset,
     /// The kernel refuses.
@@ -45,13 +43,12 @@ impl SetError {
     }
 }
 
-/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that
-/// reading it again fails once the thread has ended, even if the number has been given to another.
+/// An open thread: its stat file is bound to the kernel's `struct pid`, not to the number, so that reading it fails
+/// once the thread has ended, even if the number is reused.
 ///
-/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends
-/// after the read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle,
-/// so that takes as many forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports
-/// [`SetError::Recycled`].
+/// So a set between two successful reads has affected this thread and no other. The remaining window: the thread ends
+/// after the first read, and its number is reused before the set. The kernel assigns numbers in a cycle, so that takes
+/// as many forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports [`SetError::Recycled`].
 #[derive(Debug)]
 pub struct Held {
     stat_file: File,
@@ -59,9 +56,9 @@ pub struct Held {
     pub tid: u32,
     /// Process id.
     pub pid: u32,
-    /// As read when it was taken hold of.
+    /// Read when it was opened.
     pub stat: TaskStat,
-    /// Owner: the effective user, or root where the process is not dumpable.
+    /// Owner: the effective user, or root if the process is not dumpable.
     pub uid: u32,
 }
 
@@ -69,7 +66,7 @@ impl Held {
     /// Takes hold of a thread.
     ///
     /// # Errors
-    /// [`SetError::Gone`] where there is none, or only its corpse; [`SetError::Refused`] where `/proc` hides it.
+    /// [`SetError::Gone`] if there is none, or only its zombie; [`SetError::Refused`] if `/proc` hides it.
     pub fn open(pid: u32, tid: u32) -> Result<Self, SetError> {
         let stat_file = File::open(format!("/proc/{pid}/task/{tid}/stat")).map_err(SetError::from_errno)?;
         let uid = stat_file.metadata().map_err(SetError::from_errno)?.uid();
@@ -80,7 +77,7 @@ impl Held {
         Ok(Self { stat_file, tid, pid, stat, uid })
     }
 
-    /// Takes hold of the thread of that identity.
+    /// Opens the thread of that identity.
     ///
     /// # Errors
     /// As [`Held::open`], and [`SetError::Recycled`] where the number belongs to a thread that started at another time.
@@ -89,8 +86,8 @@ impl Held {
         if held.stat.start_ticks == start_ticks { Ok(held) } else { Err(SetError::Recycled) }
     }
 
-    /// Whether its process may be made to wait for a moment, or to get CPU time after all others. Two may not: we might
-    /// wait for them before we let them run again.
+    /// Whether its process may be paused briefly, or put into the background. Not if we might wait for it before
+    /// resuming it.
     ///
     /// # Errors
     /// Why not.
@@ -115,7 +112,7 @@ impl Held {
         sys::getaffinity(self.tid).map_err(SetError::from_errno)
     }
 
-    /// Sets its mask and returns the one that holds then: the kernel cuts it to the cpuset.
+    /// Sets its mask and returns the resulting one: the kernel limits it to the cpuset.
     ///
     /// # Errors
     /// [`SetError`].
@@ -123,7 +120,7 @@ impl Held {
         self.verified(sys::setaffinity(self.tid, mask).and_then(|()| sys::getaffinity(self.tid)))
     }
 
-    /// Gives it the freedom of its whole cpuset, now and later; returns the mask that holds then.
+    /// Allows it its whole cpuset, now and later; returns the resulting mask.
     ///
     /// # Errors
     /// [`SetError`].
@@ -148,15 +145,14 @@ impl Held {
         }
     }
 
-    /// What its cpuset allows of the CPUs that are online; `None` where neither can be read.
+    /// Online CPUs in its cpuset; `None` if unreadable.
     pub fn cpuset(&self) -> Option<CpuSet> {
         let online = CpuSet::parse_list(&bounded::text("/sys/devices/system/cpu/online", Limit::Value).ok()?).ok()?;
         let path = bounded::text(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid), Limit::Value).ok()?;
         Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
     }
 
-    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as
-    /// [`Held::cpuset`].
+    /// The kernel's remainder of its mask, requested as `asked` and read as `mask`; `None` as [`Held::cpuset`].
     pub fn leaves(&self, asked: &CpuSet, mask: &CpuSet) -> Option<Leaves> {
         let cpuset = self.cpuset()?;
         let moving = moving(&asked.and(&cpuset).minus(mask));
@@ -164,18 +160,18 @@ impl Held {
     }
 }
 
-/// What the kernel leaves of a thread's mask at the moment.
+/// The kernel's current remainder of a thread's mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaves {
-    /// What its cpuset allows of the CPUs that are online.
+    /// Online CPUs in its cpuset.
     pub cpuset: CpuSet,
-    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs
-    /// alone, and a CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
+    /// CPUs going online or offline: a mask may or may not show them, because it shows active CPUs only, and a CPU is
+    /// online slightly longer than active (kernel/cpu.c, `cpuhp_hp_states`).
     pub moving: CpuSet,
 }
 
 impl Leaves {
-    /// Whether `mask`, as read, can be what is left of `asked`. An empty mask always can: nobody can set one.
+    /// Whether `mask`, as read, can be the remainder of `asked`. An empty mask always can, because it cannot be set.
     pub fn of(&self, asked: &CpuSet, mask: &CpuSet) -> bool {
         mask.is_empty()
             || mask == asked
@@ -184,7 +180,7 @@ impl Leaves {
     }
 }
 
-/// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
+/// Those of `cpus` going online or offline; empty without CPU hotplug.
 fn moving(cpus: &CpuSet) -> CpuSet {
     const FOLDER: &str = "/sys/devices/system/cpu";
     let Ok(states) = bounded::text(format!("{FOLDER}/hotplug/states"), Limit::Value) else { return CpuSet::default() };
@@ -198,8 +194,7 @@ fn moving(cpus: &CpuSet) -> CpuSet {
     cpus.iter().filter(moves).collect()
 }
 
-/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel
-/// since 3.17.
+/// The effective CPUs of a cpuset, from the hierarchy with the controller. Version 1 has the file since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
     type Hierarchy = (PathBuf, &'static str, Option<String>);
     static HIERARCHIES: OnceLock<Vec<Hierarchy>> = OnceLock::new();
@@ -212,22 +207,22 @@ fn effective_cpus(path: &str) -> Option<CpuSet> {
         of(Some("cpuset"), "cpuset.effective_cpus").chain(of(None, "cpuset.cpus.effective")).collect()
     });
     hierarchies.iter().find_map(|(mount, file, namespace)| {
-        // In a container it is told from our own group on.
+        // In a container the path is relative to our own group.
         let path = cgroups::resolve(namespace.as_deref().unwrap_or_default(), path);
         let text = bounded::text(mount.join(path.trim_start_matches('/')).join(file), Limit::Value).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }
 
-/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the
-/// cpuset anew whenever that changes; where nothing is left, the whole cpuset holds).
+/// The result of setting `asked` under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and intersected with
+/// the cpuset on every change; if empty, the whole cpuset applies).
 pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     let cut = asked.and(cpuset);
     if cut.is_empty() { cpuset.clone() } else { cut }
 }
 
 fn read_stat(file: &File) -> io::Result<TaskStat> {
-    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
+    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the used fields end at the 41st
     let len = file.read_at(&mut line, 0)?;
     TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
@@ -235,7 +230,7 @@ fn read_stat(file: &File) -> io::Result<TaskStat> {
 /// This process.
 ///
 /// # Errors
-/// Where `/proc` is not mounted.
+/// `/proc` is not mounted.
 pub fn own() -> io::Result<Identity> {
     let pid = std::process::id();
     Ok((pid, process_stat(pid).ok_or(io::ErrorKind::NotFound)?.start_ticks))
@@ -246,13 +241,12 @@ pub fn lives((pid, start): Identity) -> bool {
     process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
 }
 
-/// The stat of a process' leader; `None` where there is none.
+/// The stat of a process's leader; `None` without one.
 pub fn process_stat(pid: u32) -> Option<TaskStat> {
     read_stat(&File::open(format!("/proc/{pid}/stat")).ok()?).ok()
 }
 
-/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no
-/// such folder.
+/// Numeric entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty without the folder.
 pub fn numbers_in(folder: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -321,6 +315,7 @@ mod tests {
         assert_eq!(under_cpuset(&set("0-3"), &set("4-5")), set("4-5"));
     }
 
+    /// Holds undo/others-settings.
     #[test]
     fn what_is_left_of_a_mask_is_told_from_another_agents() {
         let set = |s: &str| CpuSet::parse_list(s).unwrap();

@@ -1,4 +1,4 @@
-//! Users by name, and whose the users are that somebody may act as.
+//! Users by name, and the owners of subordinate users.
 
 use super::{check, owned};
 use crate::bounded::{self, Limit};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The name of a user in `/etc/passwd`, else the number.
+/// A user's name in `/etc/passwd`, otherwise the number.
 pub fn user_name(uid: u32) -> String {
     bounded::text("/etc/passwd", Limit::Machine).map_or_else(|_| uid.to_string(), |passwd| name_in(&passwd, uid))
 }
@@ -30,10 +30,10 @@ fn name_in(passwd: &str, uid: u32) -> String {
     name.unwrap_or_else(|| uid.to_string())
 }
 
-/// Which users may act as which others: `/etc/subuid` (subuid(5)).
+/// Subordinate users: `/etc/subuid` (subuid(5)).
 #[derive(Debug, Default)]
 pub struct Subuids {
-    /// First, how many, whose.
+    /// First id, number, owner.
     ranges: Vec<(u32, u32, u32)>,
     /// Which file that was.
     stamp: Option<(u64, i64, i64, u64)>,
@@ -72,7 +72,7 @@ impl Subuids {
         }
     }
 
-    /// What the two files say: `NAME:FIRST:COUNT`, where the name may be a number.
+    /// Lines of the two files: `NAME:FIRST:COUNT`, where the name may be a number.
     pub fn parse(subuid: &str, passwd: &str) -> Self {
         let range = |line: &str| {
             let mut fields = line.split(':');
@@ -84,7 +84,7 @@ impl Subuids {
         Self { ranges: subuid.lines().filter_map(range).collect(), stamp: None }
     }
 
-    /// The user who may act as this one, and the first one of theirs; `None` for somebody real.
+    /// The owner of a subordinate user id, and the first id of the range; `None` for a real user.
     pub fn owner(&self, uid: u32) -> Option<(u32, u32)> {
         let has = |(first, many, _): &&(u32, u32, u32)| uid.checked_sub(*first).is_some_and(|at| at < *many);
         self.ranges.iter().find(has).map(|(first, _, owner)| (*owner, *first))
@@ -121,7 +121,7 @@ pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
         return None;
     }
     loop {
-        // SAFETY: takes no pointers; the descriptor is open. What it returns is a descriptor of ours.
+        // SAFETY: takes no pointers; the descriptor is open. It returns a new descriptor of ours.
         let around = File::from(owned(check(unsafe { libc::ioctl(inner.as_raw_fd(), PARENT as _) }).ok()?));
         let next = around.metadata().ok()?.ino();
         if next == ours {

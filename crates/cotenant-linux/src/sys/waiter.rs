@@ -1,4 +1,4 @@
-//! Waiting for whatever comes first: the time, a signal, or the end of a program.
+//! Waits for the first of: a time, a signal, or the end of a program.
 
 use crate::sys::launch::Child;
 use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// Signals that ask a program to do something. They are passed on to ours, or end our work where we have started none.
+/// Signals that request an action. They are forwarded to our program, or end our work without one.
 const PASSED_ON: [c_int; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 pub(crate) fn asks_to_stop(signal: c_int) -> bool {
@@ -23,17 +23,17 @@ const CALLS: u64 = u64::MAX - 2;
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time came, or somebody called: see [`Waiter::listen`].
+    /// The time has come, or a call: see [`Waiter::listen`].
     Tick,
-    /// A signal came. The programs to which signals are passed on have got it, too.
+    /// A signal came. Programs that get signals forwarded have got it too.
     Signal(c_int),
-    /// A program has ended: its process id, how, and what it used.
+    /// A program has ended: its process id, status, and usage.
     Exited(u32, ExitStatus, Usage),
 }
 
-/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and
-/// the threads that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so.
-/// SIGTSTP and SIGCONT keep their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
+/// Waits. Blocks the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD in this thread and its
+/// later threads, so create it first in `main`; ignored signals (nohup) stay ignored. SIGTSTP and SIGCONT keep their
+/// usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: Epoll,
@@ -42,20 +42,20 @@ pub struct Waiter {
     calls: Option<PipeReader>,
     called: bool,
     outer: SignalMask,
-    /// Programs that are watched, and whether signals are passed on to them.
+    /// Watched programs, and whether signals are forwarded to them.
     watched: BTreeMap<u32, bool>,
     /// Whether every child of this process is reaped.
     reaps: bool,
-    /// What is to be reported: signals, then ends.
+    /// Pending reports: signals, then ends.
     came: VecDeque<c_int>,
     ended: VecDeque<(u32, ExitStatus, Usage)>,
 }
 
 impl Waiter {
-    /// Blocks the signals and makes the descriptors.
+    /// Blocks the signals and creates the descriptors.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let passed_on = PASSED_ON.into_iter().filter(|s| !sys::is_ignored(*s));
         let signals = SignalFd::new(&SignalMask::of(passed_on.chain([libc::SIGCHLD])))?;
@@ -77,7 +77,7 @@ impl Waiter {
         })
     }
 
-    /// Whoever writes into this pipe ends a wait.
+    /// Writes into this pipe end a wait.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
@@ -87,12 +87,12 @@ impl Waiter {
         Ok(())
     }
 
-    /// Whether somebody called since this was asked last.
+    /// Whether there was a call since the last check.
     pub fn take_called(&mut self) -> bool {
         std::mem::take(&mut self.called)
     }
 
-    /// Lets the signals have their usual effect again, but for those that have come: what they ask to end has ended.
+    /// Restores the signals' usual effect and discards pending ones, whose purpose is fulfilled.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
@@ -101,24 +101,24 @@ impl Waiter {
         Ok(())
     }
 
-    /// Reports the end of this program from now on, and reaps every child of this process: also the descendants that
-    /// it leaves to us. Exit codes of other children are lost to the code that started them. With `pass_on` the program
-    /// gets the signals that this process gets, but for those that the terminal has sent it already.
+    /// Reports the end of this program from now on, and reaps every child of this process, orphaned descendants
+    /// included. Exit codes of other children are lost to the code that started them. With `pass_on` the program gets
+    /// this process's signals, except those that the terminal has already sent it.
     pub fn watch(&mut self, child: &Child, pass_on: bool) {
         self.watched.insert(child.pid(), pass_on);
         self.reaps = true;
         self.reap(); // it may have ended before
     }
 
-    /// Waits until the time, or for ever; signals and the ends of programs come before it.
+    /// Waits until the time, or forever; signals and ends of programs take precedence.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
         loop {
             if !self.ended.is_empty() {
-                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to
-                // kill us later.
+                // Its ending signal may have been sent to the whole group: Ctrl-C is reported before the end, instead
+                // of killing this process later.
                 self.read_signals()?;
             }
             if let Some(signal) = self.came.pop_front() {
@@ -136,7 +136,7 @@ impl Waiter {
             }
             if let Some(calls) = self.calls.as_mut().filter(|_| ready.contains(&CALLS)) {
                 if calls.read(&mut [0; 64])? == 0 {
-                    self.calls = None; // nobody can call any more
+                    self.calls = None; // no writers are left
                 }
                 self.called = true;
                 return Ok(Event::Tick);
@@ -153,9 +153,9 @@ impl Waiter {
                 self.reap();
                 continue;
             }
-            // What the terminal sends goes to the whole process group.
+            // The terminal signals the whole process group.
             for (pid, _) in self.watched.iter().filter(|(_, pass_on)| **pass_on && !signal.from_kernel) {
-                let _ = sys::kill(*pid, signal.number); // not reaped yet, so the pid is its own
+                let _ = sys::kill(*pid, signal.number); // not reaped yet, so its pid is not reused
             }
             self.came.push_back(signal.number);
         }

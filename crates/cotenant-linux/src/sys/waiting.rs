@@ -12,8 +12,7 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     poll([Some(fd.as_fd())], libc::POLLRDHUP, within).is_ok_and(|[seen]| seen & ended != 0)
 }
 
-/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are
-/// absent never are.
+/// The readable or hung-up descriptors, after waiting for the first up to `within`; absent ones never are.
 ///
 /// # Errors
 /// Only where the kernel fails; a signal ends the wait like its time.
@@ -38,7 +37,7 @@ fn poll<const N: usize>(
     }
 }
 
-/// This thread is woken when its time has come, not up to 50 µs later.
+/// This thread wakes at its time, not up to 50 µs later.
 pub fn wake_on_time() {
     // SAFETY: takes plain numbers, and cannot fail.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) };
@@ -52,13 +51,13 @@ impl Epoll {
     /// Of none so far.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// Out of descriptors.
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointers.
         Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))
     }
 
-    /// Reports the token while the descriptor is as one of the events says, or hung up.
+    /// Reports the token while the descriptor has one of the events, or is hung up.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -69,7 +68,7 @@ impl Epoll {
             .map(|_| ())
     }
 
-    /// Tokens of ready descriptors, at most 256; where `block` is set, at least one, unless a signal handler ran.
+    /// Tokens of ready descriptors, up to 256; with `block` at least one, unless a signal handler ran.
     ///
     /// # Errors
     /// Only where the kernel fails.

@@ -18,6 +18,7 @@ impl Drop for Reaper {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_was_born_under_our_mask_gets_its_creators() {
     let Some([_, b]) = two_cpus() else { return };
@@ -37,6 +38,7 @@ fn who_was_born_under_our_mask_gets_its_creators() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_is_seen_under_our_mask_is_known_by_its_creators() {
     let Some([a, b]) = two_cpus() else { return };
@@ -54,6 +56,8 @@ fn who_is_seen_under_our_mask_is_known_by_its_creators() {
     assert_eq!(sys::getaffinity(born).unwrap(), subject.originals[1]);
 }
 
+/// Promise undo/others-settings: Masks, weights and scheduling policies that another program sets are left alone for
+/// a while; masks for longer each time.
 #[test]
 fn a_mask_of_another_program_is_left_alone() {
     let Some([_, b]) = two_cpus() else { return };
@@ -68,6 +72,7 @@ fn a_mask_of_another_program_is_left_alone() {
     assert_eq!(subject.masks(), [b, subject.originals[1].clone()]);
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     let Some([a, b]) = two_cpus() else { return };
@@ -94,7 +99,7 @@ fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     assert_eq!(said(&mut applier, 0), "Stale");
     assert_eq!(said(&mut applier, 1), "Stale", "then for two");
     assert_eq!(said(&mut applier, 1), "Applied");
-    // What it is allowed now is what the other program has set last.
+    // Its allowed CPUs are the ones set last by the other program.
     sys::setaffinity(subject.tids[0], &b).unwrap();
     assert_eq!(said(&mut applier, 0), "Stale");
     assert_eq!(said(&mut applier, 4), "Denied", "outside its new mask");
@@ -107,6 +112,7 @@ fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     assert_eq!(subject.masks(), [b], "the other program's, in the end");
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_task_that_another_program_moves_again_and_again_is_given_up() {
     let Some([a, _]) = two_cpus() else { return };
@@ -150,7 +156,7 @@ fn a_second_applier_leaves_a_claimed_program_alone() {
     let note = rival.hear("notes");
     assert!(note.contains(&format!("another cotenant (process {}) manages it", first.pid())), "{note}");
     assert_eq!(one.masks()[0], a);
-    // On another program it works meanwhile.
+    // Meanwhile it works for another program.
     let mut second = Player::start(applier_of(&two, dir.path(), &["flip", "hold", "finish"]));
     assert_eq!(second.hear("flip"), "Applied");
     second.hear("hold");
@@ -168,6 +174,7 @@ fn a_second_applier_leaves_a_claimed_program_alone() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Promise undo/journal: Nothing is changed that could not be journaled first, for example on a full disk.
 #[test]
 fn nothing_is_changed_when_the_disk_is_full() {
     if two_cpus().is_none() {
@@ -188,6 +195,7 @@ fn nothing_is_changed_when_the_disk_is_full() {
     assert!(subject.is_as_before());
 }
 
+/// Holds undo/journal.
 #[test]
 fn an_unusable_state_folder_changes_nothing() {
     if two_cpus().is_none() {
@@ -266,11 +274,11 @@ fn real_time_tasks_are_left_alone() {
     assert!(subject.is_as_before());
 }
 
-/// A child cpuset with one or more processes in it; gone when dropped.
+/// A child cpuset with one or more processes in it; removed on drop.
 struct Cpuset(PathBuf);
 
 impl Cpuset {
-    /// `None`, announced, where none can be made.
+    /// `None`, announced, if it cannot be made.
     fn new(cpus: &CpuSet) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup/cpuset");
         let path = root.join(format!("cotenant-test-{}", std::process::id()));
@@ -305,14 +313,16 @@ impl Drop for Cpuset {
     }
 }
 
+/// Promise undo/allowed-cpus: No thread is placed outside its own mask, its cpuset or `--cpus`, also while cpusets
+/// change, CPUs go offline and programs are frozen.
 #[test]
 fn a_cpuset_forbids_shrinks_and_grows() {
     let Some([a, b]) = two_cpus() else { return };
     let both = a.or(&b);
     let Some(cpuset) = Cpuset::new(&a) else { return };
 
-    // It forbids: the task was allowed both CPUs when the orders were made, and only one is left when they are
-    // carried out.
+    // A cpuset forbids it: the task was allowed both CPUs when the orders were made, and only one when they are carried
+    // out.
     let (dir, subject) = (TempDir::new("cpuset"), Subject::new(1));
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["tend", "hold", "flop", "notes"]));
     applier.hear("hold");
@@ -324,7 +334,7 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     assert!(applier.end().success());
     assert_eq!(subject.masks()[0], a);
 
-    // It shrinks under our mask, so that nothing of that is left: what holds then is not another agent's wish.
+    // It shrinks and leaves nothing of our mask: the result is not another agent's request.
     cpuset.set(&both);
     eventually("it has both CPUs", || subject.masks()[0] == both);
     let mut applier =
@@ -343,7 +353,7 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     applier.kill();
     eventually("the guardian has finished", || journals(dir.path()) == 0);
 
-    // It grows again: a task that was free in its cpuset is free in it once more.
+    // It grows again: a task without restrictions inside its cpuset has none again.
     cpuset.set(&both);
     eventually("it has both CPUs again", || subject.masks()[0] == both);
 }

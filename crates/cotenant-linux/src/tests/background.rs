@@ -1,4 +1,5 @@
-//! The background without a control group: scheduling policies and the weight of sessions come back, whoever dies.
+//! The background without a control group: scheduling policies and the weight of sessions are restored after any
+//! process died.
 
 use super::roles::{Subject, command, dying, host_command, infos, journal, journals, options, say};
 use crate::act::background::threads::is_privileged;
@@ -24,12 +25,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What an ordinary user is here.
+/// An ordinary user of this machine.
 const NOBODY: u32 = 65_534;
 
-/// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step says what is in force.
-/// `hold` waits for a line, where `PID` is a process that belongs to it from then on; with `of:FOLDER` it is the
-/// members of that control group.
+/// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step prints the state. `hold`
+/// waits for a line, where `PID` adds a process; with `of:FOLDER` it is the members of that control group.
 pub fn backgrounder(args: &[String]) {
     let [state_dir, pid, steps @ ..] = args else { panic!("usage: STATE_DIR PID STEP…") };
     let (mut pids, mut notes) = (vec![pid.parse::<u32>().unwrap()], Notes::default());
@@ -44,7 +44,7 @@ pub fn backgrounder(args: &[String]) {
                 let turned = background.turn(&mut journal, step == "on", &tasks, true, &mut notes);
                 say(&format!("{step} {turned:?} {:?}", notes.iter().collect::<Vec<_>>()));
             }
-            // Others may have used up what ordinary users may write.
+            // Others may have exhausted the limit of an ordinary user.
             "await" => eventually("its session has it", || {
                 background.tend(&mut journal, &tasks, true, &mut notes);
                 nice(pids[0]).is_none_or(|nice| nice == 19) || !by_session()
@@ -75,8 +75,8 @@ struct Case {
     user: Option<(u32, u64)>,
 }
 
-/// Whose session it is in. That of its own has a weight where Linux shares CPUs session by session; one that others
-/// share keeps its weight, so there is `SCHED_IDLE` alone.
+/// The owner of its session. Its own session has a weight if Linux shares CPUs by session; a shared one keeps its
+/// weight, so that only `SCHED_IDLE` remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
     Own,
@@ -123,7 +123,7 @@ impl Case {
         Self { dir, subject, pid, user }
     }
 
-    /// Whether the session's weight is its background; else `SCHED_IDLE` is.
+    /// Whether the session's weight is its background; otherwise `SCHED_IDLE` is.
     fn by_weight(&self) -> bool {
         self.pid == self.subject.player.pid() && by_session()
     }
@@ -169,10 +169,10 @@ impl Case {
         eventually(&format!("{case}: {:?}, nice {:?}", self.policies(), self.nice()), as_before);
     }
 
-    /// All is as before, and `restore` finds nothing to do, where we may call it.
+    /// Everything is restored, and `restore` finds nothing to do, if it may be called.
     fn is_undone(&self, case: &str) {
         self.is_as_before(case);
-        // Drafts, of compaction, are left where it was interrupted.
+        // Interrupted compactions leave drafts.
         let journals = || fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
         let at_work = |path: &Path| path.extension().is_none() && path.to_string_lossy().contains("/journal-");
         eventually(&format!("{case}: the guardian has finished"), || !journals().any(|path| at_work(&path)));
@@ -193,7 +193,7 @@ fn child_of_a_shell(command: &Command) -> Command {
     shell
 }
 
-/// Lets a command run as that user, with that `RLIMIT_NICE`.
+/// Runs a command as that user, with that `RLIMIT_NICE`.
 fn become_user(command: &mut Command, (user, limit): (u32, u64)) {
     let done = |result: c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: between fork and exec it makes async-signal-safe system calls alone; the limit is the closure's own.
@@ -212,13 +212,13 @@ fn policy(tid: u32) -> c_int {
     sys::getscheduler(tid).unwrap()
 }
 
-/// The nice value of a process' session, where it has one.
+/// The nice value of a process' session, if it has one.
 fn nice(pid: u32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
     text.trim().rsplit_once(' ')?.1.parse().ok()
 }
 
-/// Whether CPU time is portioned out by session here; said aloud where not.
+/// Whether CPU time is shared by session here; prints a message if not.
 fn by_session() -> bool {
     let enabled = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     let by_session = enabled.is_ok_and(|text| text.trim() == "1")
@@ -232,7 +232,7 @@ fn by_session() -> bool {
     by_session
 }
 
-/// Whether we may take threads out of `SCHED_IDLE`; said aloud where not.
+/// Whether we may take threads out of `SCHED_IDLE`; prints a message if not.
 fn privileged() -> bool {
     if !is_privileged() {
         eprintln!("skipped: SCHED_IDLE cannot be taken back by this user");
@@ -240,6 +240,7 @@ fn privileged() -> bool {
     is_privileged()
 }
 
+/// Holds undo/limits, qos/background.
 #[test]
 fn threads_or_their_session_go_to_the_background_and_come_back() {
     if !privileged() {
@@ -247,7 +248,7 @@ fn threads_or_their_session_go_to_the_background_and_come_back() {
     }
     for session in [Session::Own, Session::Shared] {
         let case = Case::new(session, 3);
-        // A batch program stays one, and so does one that lets its children begin anew.
+        // A batch program stays one, and so does one that resets its children's policy.
         sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
         sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
         let before = case.policies();
@@ -278,6 +279,7 @@ fn threads_or_their_session_go_to_the_background_and_come_back() {
 }
 
 /// Who was seen there, and who was not: at the next look after it was turned off, however late that comes.
+/// Holds undo/limits.
 #[test]
 fn who_was_born_in_the_background_comes_back_too() {
     if !privileged() {
@@ -299,6 +301,7 @@ fn who_was_born_in_the_background_comes_back_too() {
     assert!(player.hear("end").contains("failed: 0"));
 }
 
+/// Holds undo/limits.
 #[test]
 fn whoever_is_killed_the_background_is_taken_back() {
     if !privileged() {
@@ -337,6 +340,7 @@ fn whoever_is_killed_the_background_is_taken_back() {
     }
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_policy_that_somebody_else_has_set_stays() {
     if !privileged() {
@@ -365,11 +369,12 @@ fn a_policy_that_somebody_else_has_set_stays() {
     }
 }
 
+/// Holds undo/limits.
 #[test]
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
-    // Without the limit SCHED_IDLE could not be left any more.
+    // Without the limit SCHED_IDLE could not be left again.
     let Some(case) = Case::of_nobody(Session::Own, 2, 0) else { return };
-    // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
+    // Another process uses up the ordinary users' allowance of writes to session weights, until one attempt was made.
     let mut player = case.start(&["doctor", "hold", "on", "await", "hold", "end"]);
     let told = player.hear("doctor");
     assert_eq!(told, if by_session() { "autogroup nice 19" } else { "nothing that can be taken back" });
@@ -401,7 +406,7 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     assert!(said.contains("failed: 0"), "{said}");
     case.is_undone("without the limit");
 
-    // With it, it can, by the guardian as well.
+    // With it, leaving is possible, for the guardian as well.
     let Some(case) = Case::of_nobody(Session::Shared, 2, 20) else { return };
     let mut player = case.start(&["doctor", "on", "hold"]);
     assert!(player.hear("doctor").ends_with("SCHED_IDLE"));
@@ -413,6 +418,7 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
 }
 
 /// What others do with their sessions is theirs.
+/// Holds undo/others-settings.
 #[test]
 fn a_session_that_others_share_keeps_its_weight() {
     if !privileged() || !by_session() {
@@ -429,6 +435,7 @@ fn a_session_that_others_share_keeps_its_weight() {
     assert!(case.all_have(libc::SCHED_OTHER));
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn dying_at_any_point_leaves_nobody_in_the_background() {
     if !privileged() {
@@ -459,6 +466,7 @@ fn dying_at_any_point_leaves_nobody_in_the_background() {
     }
 }
 
+/// Holds undo/limits.
 #[test]
 fn random_kills_leave_nobody_in_the_background() {
     let of_root = |session| privileged().then(|| Case::new(session, 3));
@@ -482,7 +490,7 @@ fn random_kills_leave_nobody_in_the_background() {
     }
 }
 
-/// Has one program that it starts and one that runs already, `PID`, in the background, until they go: `STATE_DIR PID`.
+/// Puts a started program and a running one, `PID`, into the background until they end: `STATE_DIR PID`.
 pub fn minder(args: &[String]) {
     let [state_dir, pid] = args else { panic!("usage: STATE_DIR PID") };
     let journal = Some(options(Path::new(state_dir)));
@@ -517,6 +525,7 @@ pub fn minder(args: &[String]) {
 }
 
 /// As root what is started has a group, and what is attached its session; an ordinary user has no groups.
+/// Holds undo/limits.
 #[test]
 fn programs_of_a_host_go_to_the_background_and_come_back() {
     let own = Session::Own;
@@ -534,7 +543,7 @@ fn programs_of_a_host_go_to_the_background_and_come_back() {
             assert!(said.contains("[Applied, Applied]"), "{said}");
             started = said.split(' ').next().unwrap().parse().unwrap();
             assert!(said.contains(r#"["autogroup nice 19", ""#) == on, "{said}");
-            // Others may have used up what ordinary users may write.
+            // Others may have exhausted the limit of an ordinary user.
             assert!(case.all_have(libc::SCHED_OTHER));
             assert!(case.user.is_some() || case.nice() == Some(if on { 19 } else { 0 }), "{on}");
             minder.say("");

@@ -1,4 +1,4 @@
-//! Many jobs of which some wait: whoever dies wherever, all of them run on.
+//! Many jobs of which some wait: after any process died at any point, all of them run on.
 
 use super::pauses::{BEAT, mechanisms};
 use super::roles::{command, dying, journals, options, say, two_cpus};
@@ -30,13 +30,13 @@ use std::time::Duration;
 /// Jobs of a batch: more than two CPUs run.
 const JOBS: usize = 3;
 
-/// The file that says that the jobs were to end.
+/// The file that records the request to end.
 const ASKED: &str = "asked";
 
 /// Quanta after which a batch ends by itself.
 const QUANTA: u64 = 12;
 
-/// Those that waited in some quantum, and those that ran in some.
+/// Jobs that waited in some quantum, and those that ran in some.
 type Seen = Rc<RefCell<[BTreeSet<usize>; 2]>>;
 
 /// Jobs that run until they are killed.
@@ -82,8 +82,8 @@ impl Queue for Beats {
     }
 }
 
-/// Runs a batch in a process that has no other thread, as Cotenant's is: signals would go to libtest's. Ends as that
-/// does.
+/// Runs a batch in a single-threaded process, as Cotenant does: libtest's threads would take its signals. Ends with its
+/// result.
 pub fn batcher(args: &[String]) {
     // SAFETY: the child goes on with a copy of this thread alone, which holds no lock; the C library puts its own
     // right.
@@ -131,7 +131,7 @@ fn batch(args: &[String]) {
     host::drive(&mut batch, policy.as_ref(), &ctx, Mode::Enforce, |_| {
         rounds += 1;
         if rounds == QUANTA {
-            // As a user would: the batch ends its jobs and itself.
+            // Like a user's request: the batch ends its jobs and itself.
             fs::write(Path::new(folder).join(ASKED), "").unwrap();
             sys::kill(std::process::id(), libc::SIGTERM).unwrap();
         }
@@ -186,7 +186,7 @@ impl Drop for Jobs {
     }
 }
 
-/// Crash points that a batch reaches when it undoes, if at all: they are for other tests.
+/// Crash points that a batch reaches only when undoing: they belong to other tests.
 fn beyond(point: &str) -> bool {
     point.starts_with("journal.compact") || point.starts_with("restore.") || point.starts_with("resume.")
 }
@@ -201,7 +201,7 @@ fn a_batch_that_dies_at_any_point_leaves_all_jobs_running() {
         for point in fault::points(fault::STEPS).chain(fault::points(fault::PAUSE_STEPS)).filter(|point| !beyond(point))
         {
             for n in [1, 4] {
-                // A job that has not yet said who it is ends when it finds its folder gone.
+                // A job without a known id ends when its folder has gone.
                 let jobs = Jobs { dir: TempDir::new("batch"), mechanism };
                 let (fired, case) = (jobs.dir.path().join("fired"), format!("{mechanism}: {point}, time {n}"));
                 let mut batch = Player::start(dying(jobs.batch(), &format!("main:{point}:{n}"), &fired));
@@ -215,7 +215,7 @@ fn a_batch_that_dies_at_any_point_leaves_all_jobs_running() {
                 } else {
                     assert!(status.success(), "{case}: {status}");
                 }
-                // Who died before the journal had its name has left a draft of it.
+                // A process that died before naming the journal has left a draft of it.
                 let report = restore(&jobs.state());
                 assert_eq!((report.failed, journals(&jobs.state())), (0, 0), "{case}: {report:?}");
             }

@@ -1,4 +1,4 @@
-//! Whoever dies wherever, the masks come back.
+//! After any process died at any point, the masks are restored.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
 use crate::act::restore;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Steps that reach every point: placing, moving, giving back, placing again, undoing.
 const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
 
-/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was
-/// applied.
+/// The masks are restored without help, and nothing is left for `restore` except possibly a journal without applied
+/// changes.
 fn expect_undone(subject: &Subject, state: &Path, case: &str) {
     eventually(&format!("{case}: masks {:?}", subject.masks()), || subject.is_as_before());
     let report = restore(state);
@@ -27,8 +27,7 @@ fn has_ended(pid: u32) -> bool {
     thread::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
 }
 
-/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a
-/// lock.
+/// Stops a process and waits for each of its threads, because one still running could take a lock.
 fn stop(pid: u32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
     eventually("it stands still", || {
@@ -37,6 +36,7 @@ fn stop(pid: u32) {
     });
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_clean_run_leaves_nothing() {
     if two_cpus().is_none() {
@@ -62,6 +62,8 @@ fn a_clean_run_leaves_nothing() {
     assert!(thread::process_stat(guardian).is_none());
 }
 
+/// Promise undo/crash-points: Cotenant and its guardian may die at any journal write or system call: masks, pauses,
+/// limits and background weights are still undone.
 #[test]
 fn dying_at_any_point_leaves_nothing() {
     if two_cpus().is_none() {
@@ -89,6 +91,7 @@ fn dying_at_any_point_leaves_nothing() {
     eprintln!("died {deaths} times at {} points", fault::STEPS.len() * 2);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
     if two_cpus().is_none() {
@@ -125,6 +128,7 @@ fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn both_killed_at_once_is_what_restore_is_for() {
     let Some([a, b]) = two_cpus() else { return };
@@ -140,6 +144,7 @@ fn both_killed_at_once_is_what_restore_is_for() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_killed_guardian_is_replaced() {
     if two_cpus().is_none() {
@@ -200,6 +205,7 @@ fn restore_leaves_the_living_alone() {
     assert!(subject.is_as_before());
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_panic_leaves_nothing() {
     if two_cpus().is_none() {
@@ -221,6 +227,7 @@ fn a_panic_leaves_nothing() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Holds undo/masks.
 #[test]
 fn random_kills_leave_nothing() {
     if two_cpus().is_none() {

@@ -1,4 +1,4 @@
-//! Many threads, some of which come and go meanwhile.
+//! Many threads, some of them short-lived.
 
 use super::roles::{Subject, applier_of, journals, two_cpus};
 use crate::sys;
@@ -62,7 +62,7 @@ fn vanished_tasks_are_an_outcome() {
     assert!(report.contains("gone: 2"), "{report}");
 }
 
-/// Also threads that nobody has ever seen have the masks that they would have had.
+/// Threads never seen also have their original masks.
 fn all_threads_are_free(subject: &Subject) {
     for tid in thread::numbers_in(&format!("/proc/{}/task", subject.player.pid())) {
         if let Ok(mask) = sys::getaffinity(tid) {

@@ -1,4 +1,4 @@
-//! The host of `qos` dies wherever: nobody stays stopped or limited.
+//! After the host of `qos` died at any point, no process stays stopped or limited.
 
 use super::pauses::{BEATS, pid, program};
 use super::roles::{dying, host_command, journals, options, say};
@@ -18,13 +18,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Runs two programs as `cotenant qos` does: `STATE_DIR MEANS FOLDER STEP…`, the second one that of the pauser. Each
-/// step says what became of it.
+/// step prints its result.
 pub fn keeper(args: &[String]) {
     let [state_dir, means, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MEANS FOLDER STEP…") };
     let enforcer = if means == "quota" { Enforcer::Quota } else { Enforcer::Outside };
     let topology = topology::live().unwrap().topology;
     let mut high = Command::new("sh");
-    // Who dies before it has said who it is leaves it to end by itself.
+    // After an early death the program ends by itself, because its id is unknown.
     let script = r#"echo $$ > "$1/high.pid"; while [ -e "$1" ]; do sleep 0.2; done"#;
     high.args(["-c", script, "high", folder]).stdin(Stdio::null());
     let high = AppSpec::command("high".into(), high);
@@ -37,7 +37,7 @@ pub fn keeper(args: &[String]) {
     for step in steps {
         let now = host.sample().unwrap().at;
         let action = match step.as_str() {
-            // Longer than anybody is held up: one that is over when it is ordered is none.
+            // Longer than any delay, because a nap that is over when ordered is none.
             "nap" => Action::Nap { app, until: now + Duration::from_secs(600) },
             "wake" => Action::Nap { app, until: now },
             "limit" => Action::Limit { app, cpu_permille: Some(50) },
@@ -70,7 +70,7 @@ impl Kept {
         self.0.path().join("state")
     }
 
-    /// Who lives of the program goes on, in no group of ours, and nothing is left for `restore`.
+    /// Surviving processes of the program run on, in no group of ours, and nothing is left for `restore`.
     fn is_undone(&self, case: &str) {
         eventually(&format!("{case}: the guardian has finished"), || journals(&self.state()) == 0);
         let report = restore(&self.state());
@@ -82,7 +82,7 @@ impl Kept {
             let before = size();
             eventually(&format!("{case}: {beat} ({pid}) runs"), || !lives() || size() > before + 1);
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            // A corpse that nobody has buried yet still names the group in which it died.
+            // An unreaped zombie still names the group in which it died.
             assert!(!lives() || !groups.contains("/cotenant-"), "{case}: {groups}");
         }
     }
@@ -124,6 +124,7 @@ fn dies_everywhere(means: &str, around: &[&str], steps: &[&str]) {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_dead_host_leaves_nobody_stopped() {
     if super::pauses::mechanisms().len() < 2 {
@@ -134,6 +135,7 @@ fn a_dead_host_leaves_nobody_stopped() {
     dies_everywhere("outside", &pauses, &["nap", "wake", "nap", "end"]);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_dead_host_leaves_nobody_limited() {
     if !crate::act::cpu_time::works_here() {
@@ -143,6 +145,7 @@ fn a_dead_host_leaves_nobody_limited() {
     dies_everywhere("quota", fault::QUOTA_STEPS, &["limit", "lift", "limit", "end"]);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_while_it_lifts_a_limit_is_made_up_for_by_restore() {
     if !crate::act::cpu_time::works_here() {

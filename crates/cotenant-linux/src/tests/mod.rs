@@ -1,4 +1,4 @@
-//! Nothing stays changed: tests with real processes that are killed at every point.
+//! Everything is undone: tests with real processes that are killed at every point.
 //!
 //! The test binary starts itself again in different roles ([`roles`]): a *subject* with threads to be placed, an
 //! *applier* that places them, and the guardian that the applier starts.

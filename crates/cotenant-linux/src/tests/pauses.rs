@@ -1,4 +1,4 @@
-//! Whoever dies wherever, nobody is left waiting.
+//! After any process died at any point, no process stays paused.
 
 use super::roles::{command, dying, journal, journals, say};
 use crate::act::groups::Groups;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What each process of a job does: it says who it is, and then that it runs, again and again.
+/// Each process of a job: it prints its id, and then repeatedly that it runs.
 pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while echo >> "$1/$2"; do sleep 0.02; done"#;
 
-/// The processes of a job: one stays in its group, one has left group and session, and the program itself.
+/// The processes of a job: one stays in its group, one left group and session, and the program itself.
 pub const BEATS: [&str; 3] = ["child", "leaver", "root"];
 
-/// A program of three processes that all fork all the time.
+/// A program of three processes that fork constantly.
 pub fn program(folder: &Path) -> Command {
     let mut command = Command::new("sh");
     let script = r#"sh -c "$2" beat "$1" child & setsid sh -c "$2" beat "$1" leaver & exec sh -c "$2" beat "$1" root"#;
@@ -32,8 +32,8 @@ pub fn program(folder: &Path) -> Command {
     command
 }
 
-/// Starts a program and lets it wait: `STATE_DIR MECHANISM FOLDER STEP…`. Each step says what became of it; `hold`
-/// waits for a line.
+/// Starts a program and pauses it: `STATE_DIR MECHANISM FOLDER STEP…`. Each step prints its result; `hold` waits for a
+/// line.
 pub fn pauser(args: &[String]) {
     let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
     let folder = Path::new(folder);
@@ -46,7 +46,7 @@ pub fn pauser(args: &[String]) {
     job.prepare(&mut command).unwrap();
     let root = command.spawn().unwrap().id();
     job.started(&mut journal, (root, thread::process_stat(root).unwrap().start_ticks)).unwrap();
-    // Who has left is known to whoever follows the program.
+    // Descendants outside of the group are known to the follower.
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(folder, beat).is_some()));
     let members: Vec<_> = BEATS.iter().filter_map(|beat| pid(folder, beat)).collect();
     let members: Vec<_> = members.iter().map(|pid| (*pid, thread::process_stat(*pid).unwrap().start_ticks)).collect();
@@ -54,7 +54,7 @@ pub fn pauser(args: &[String]) {
     for step in steps {
         match step.as_str() {
             "pause" => job.pause(&mut journal, &members, None).unwrap(),
-            // Until now: whoever stands still, or waits for a line, is late at once.
+            // Until now: a stopped or waiting process is late at once.
             "nap" => job.pause(&mut journal, &members, Some(sys::monotonic())).unwrap(),
             "notes" => {
                 say(&format!("notes {:?}", journal.notes().iter().collect::<Vec<_>>()));
@@ -89,7 +89,7 @@ pub fn pid(folder: &Path, beat: &str) -> Option<u32> {
     fs::read_to_string(folder.join(format!("{beat}.pid"))).ok()?.trim().parse().ok()
 }
 
-/// A job and the folder that it writes to; killed when dropped.
+/// A job and its output folder; killed when dropped.
 struct Beating {
     dir: TempDir,
     mechanism: Mechanism,
@@ -110,7 +110,7 @@ impl Beating {
         command("pauser", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Every process of it goes on.
+    /// Every process of it continues.
     fn runs(&self, case: &str) {
         for beat in BEATS {
             let Some(pid) = pid(self.dir.path(), beat) else { continue }; // the pauser died before it was started
@@ -121,12 +121,12 @@ impl Beating {
         }
     }
 
-    /// Every process of it stands still; told by the kernel, not by the clock.
+    /// Every process of it is stopped according to the kernel, not the clock.
     fn waits(&self) {
         for beat in BEATS {
             let pid = pid(self.dir.path(), beat).unwrap();
             eventually(&format!("{}: {beat} ({pid}) waits", self.mechanism), || match self.mechanism {
-                // Who forks by vfork stands in the kernel until its child, which is stopped, goes on.
+                // A process in vfork waits in the kernel until its stopped child continues.
                 Mechanism::Signals => Held::open(pid, pid).is_ok_and(|held| b"TD".contains(&held.stat.state)),
                 _ => group_of(pid, self.mechanism).is_some_and(|group| stands_still(&group)),
             });
@@ -154,7 +154,7 @@ impl Beating {
         for beat in BEATS {
             if let Some(pid) = pid(self.dir.path(), beat) {
                 let _ = sys::kill(pid, libc::SIGKILL);
-                let _ = sys::kill_group(pid); // with what two of them have just forked
+                let _ = sys::kill_group(pid); // including their latest children
             }
             let _ = fs::remove_file(self.dir.path().join(format!("{beat}.pid")));
             let _ = fs::remove_file(self.dir.path().join(beat));
@@ -168,7 +168,7 @@ impl Drop for Beating {
     }
 }
 
-/// The folder of the group in which a process is.
+/// The folder of a process' group.
 fn group_of(pid: u32, mechanism: Mechanism) -> Option<PathBuf> {
     let (field, controller) = match mechanism {
         Mechanism::CgroupV2 => ("0::", None),
@@ -187,8 +187,8 @@ fn is_ours(group: &Path) -> bool {
 
 fn stands_still(group: &Path) -> bool {
     let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-    // The freezer of version 1 never comes to its end where a fork by vfork was just going to wait for its child,
-    // which is frozen: it is passed over then, and waits in the kernel.
+    // The freezer of version 1 never finishes if a process in vfork was about to wait for its frozen child: it is
+    // skipped then, and waits in the kernel.
     let in_kernel = |pid: &str| thread::process_stat(pid.parse().unwrap()).is_none_or(|stat| stat.state == b'D');
     match read("freezer.state").trim() {
         "FREEZING" => read("cgroup.procs").lines().all(in_kernel),
@@ -196,7 +196,7 @@ fn stands_still(group: &Path) -> bool {
     }
 }
 
-/// All that work here, said aloud.
+/// All that work here, printed.
 pub fn mechanisms() -> Vec<Mechanism> {
     let works: Vec<Mechanism> = Method::all().iter().map(Method::mechanism).collect();
     for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
@@ -253,12 +253,13 @@ fn whoever_dies_while_it_waits_is_gone() {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn dying_at_any_point_leaves_nobody_waiting() {
     let steps = ["pause", "resume", "pause", "end"];
     for mechanism in mechanisms() {
         let job = Beating::new(mechanism);
-        // What undoes at a regular end finds nobody waiting; the guardian's turn is the next test.
+        // After a regular end no process is paused; the guardian is covered by the next test.
         let points = fault::points(fault::PAUSE_STEPS).filter(|p| reached(mechanism, p) && p.starts_with("pause."));
         for point in points {
             for n in 1.. {
@@ -277,6 +278,7 @@ fn dying_at_any_point_leaves_nobody_waiting() {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
     for mechanism in mechanisms() {
@@ -298,6 +300,7 @@ fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn both_killed_while_it_waits_is_what_restore_is_for() {
     for mechanism in mechanisms() {
@@ -341,6 +344,7 @@ impl Drop for Stilled {
 }
 
 /// Both are alive: the guardian ends a pause that goes on too long, and Cotenant takes note.
+/// Holds undo/pauses.
 #[test]
 fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
     for mechanism in mechanisms() {
@@ -357,7 +361,7 @@ fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
         pauser.hear("hold");
         pauser.say("");
         pauser.hear("hold");
-        job.waits(); // it is stopped anew, and that has an end, too
+        job.waits(); // a new stop must also end
         pauser.say("");
         assert!(pauser.hear("end").contains("failed: 0"));
         assert!(pauser.end().success());
@@ -366,6 +370,7 @@ fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
 }
 
 /// What a user has stopped after that stays stopped.
+/// Holds undo/pauses.
 #[test]
 fn what_the_guardian_has_let_run_is_not_resumed_again() {
     let job = Beating::new(Mechanism::Signals);
@@ -381,6 +386,7 @@ fn what_the_guardian_has_let_run_is_not_resumed_again() {
     assert_eq!(thread::process_stat(theirs.0[0]).unwrap().state, b'T');
 }
 
+/// Holds undo/pauses.
 #[test]
 fn where_both_are_stopped_either_lets_it_run_and_so_does_force() {
     for mechanism in mechanisms() {
@@ -409,6 +415,7 @@ fn where_both_are_stopped_either_lets_it_run_and_so_does_force() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn a_guardian_that_is_stopped_is_replaced() {
     let job = Beating::new(Mechanism::Signals);
@@ -425,6 +432,8 @@ fn a_guardian_that_is_stopped_is_replaced() {
     job.is_undone("by the second one");
 }
 
+/// Promise undo/pauses: No program stays paused when Cotenant or its guardian is killed or stopped, or another
+/// program is stuck; after both, `cotenant restore` resumes it.
 #[test]
 fn random_kills_leave_nobody_waiting() {
     let mut steps = vec!["hold"];
@@ -443,7 +452,7 @@ fn random_kills_leave_nobody_waiting() {
     }
 }
 
-/// A control group of somebody else with a sleeper in it; both go when dropped.
+/// An external control group with a sleeper in it; both disappear on drop.
 struct Theirs {
     mechanism: Mechanism,
     path: PathBuf,
@@ -451,7 +460,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    /// `None`, said aloud, where no group can be frozen.
+    /// `None`, with a message, if no group can be frozen.
     fn new(name: &str) -> Option<Self> {
         let group = Method::all().into_iter().find(|method| method.mechanism() != Mechanism::Signals);
         let Some(mechanism) = group.map(|method| method.mechanism()) else {
@@ -467,7 +476,7 @@ impl Theirs {
 }
 
 impl Theirs {
-    /// Freezes or thaws it, as its owner does.
+    /// Freezes or thaws it like its owner.
     fn freeze(&self, freeze: bool) -> io::Result<()> {
         let (file, values) = match self.mechanism {
             Mechanism::CgroupV2 => ("cgroup.freeze", ["0", "1"]),
@@ -479,7 +488,7 @@ impl Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        let _ = self.freeze(false); // version 1 lets even SIGKILL wait
+        let _ = self.freeze(false); // with version 1 even SIGKILL waits
         let _ = self.sleeper.kill();
         let _ = self.sleeper.wait();
         eventually("the folder goes", || fs::remove_dir(&self.path).is_ok());
@@ -532,7 +541,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
             assert!(stands_still(&group.path), "the end of all is no reason, either");
             group.freeze(false).unwrap();
         } else {
-            // It naps again when it has been thawed, and whoever undoes that knows.
+            // It naps again after a thaw, and the undoing process knows.
             group.freeze(false).unwrap();
             job.pause(&mut journal, &[], None).unwrap();
             eventually("it stands still", || stands_still(&group.path));
@@ -565,7 +574,7 @@ fn a_group_that_is_removed_while_it_waits_is_done_with() {
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
     journal.tend(); // the limit is one byte
     assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
-    // One of that name is another one, and is journaled before it waits.
+    // A later group of the same name is different, and is journaled before it is frozen.
     fs::create_dir(&group.path).unwrap();
     job.pause(&mut journal, &[], None).unwrap();
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
@@ -617,16 +626,17 @@ fn a_journal_that_has_not_grown_is_not_compacted_again() {
     assert_eq!(journal.finish().resumed, 1);
 }
 
+/// Holds undo/several.
 #[test]
 fn a_group_with_somebody_who_may_not_wait_is_refused() {
     let Some(group) = Theirs::new("mixed") else { return };
     let dir = TempDir::new("mixed");
     let mut journal = journal(dir.path());
     let mut refusal = |path: &Path| Job::of_group(&mut journal, path).unwrap_err().to_string();
-    // Around it is the group in which we are: nobody would be left to let that run again.
+    // Its parent is our group: no process could resume it.
     let why = refusal(group.path.parent().unwrap());
     assert!(why.contains("cotenant itself is in"), "{why}");
-    // Who keeps the log would keep us from thawing.
+    // Pausing the log's writer would prevent our thaw.
     let journald = dir.path().join("systemd-journald");
     std::os::unix::fs::symlink("/bin/sleep", &journald).unwrap();
     let mut journald = Command::new(journald).arg("1000").spawn().unwrap();
@@ -671,7 +681,7 @@ impl Two {
         [self.program.id(), self.child].map(|pid| (pid, thread::process_stat(pid).unwrap().start_ticks))
     }
 
-    /// Which of the two stand still.
+    /// Which of the two are stopped.
     fn stand(&self) -> [bool; 2] {
         [self.program.id(), self.child].map(|pid| thread::process_stat(pid).unwrap().state == b'T')
     }
@@ -726,12 +736,12 @@ fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
                 "{case}, {time}: nothing is to be undone"
             );
         }
-        // Who undoes it after a crash finds the journal as it is now.
+        // Undoing after a crash uses the journal as it is now.
         job.pause(&mut journal, &ids, None).unwrap();
         eventually("both stand", || two.stand() == [true; 2]);
         let report = journal.finish();
         assert_eq!((report.resumed, report.failed, two.stand()), (1, 0, [false, true]), "{case}: {report:?}");
-        // It is somebody else's to resume, and then it is paused as any other.
+        // Resuming it is its owner's business, and then it is paused like any other.
         sys::kill(two.child, libc::SIGCONT).unwrap();
         let mut journal = super::roles::journal(dir.path());
         job.resume(&mut journal).unwrap();

@@ -1,4 +1,4 @@
-//! The processes that the tests are about, each of them this test binary in another role.
+//! The processes under test, each of them this test binary in another role.
 
 use crate::act::placement::Placement;
 use crate::act::{self, EFFECTS};
@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Names the role; without it, [`role`] is an empty test.
+/// The variable with the role; without it, [`role`] is an empty test.
 const ROLE: &str = "COTENANT_TEST_ROLE";
 
-/// Arguments with which the test binary runs [`role`] and nothing else; what follows is the role's own.
+/// Arguments for running only [`role`]; further ones are the role's.
 const ENTRY: [&str; 5] = ["tests::roles::role", "--exact", "--nocapture", "--test-threads=1", "--"];
 
 /// The entry of all roles.
@@ -65,12 +65,12 @@ pub fn host_command(role: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Says a line to the test that started this process.
+/// Sends a line to the test that started this process.
 pub fn say(line: &str) {
     println!("@{line}");
 }
 
-/// The first two CPUs of this process; `None`, announced, where there is only one.
+/// The first two CPUs of this process; `None`, announced, with only one.
 pub fn two_cpus() -> Option<[CpuSet; 2]> {
     let mine = sys::getaffinity(0).unwrap();
     let mut cpus = mine.iter().map(CpuSet::single);
@@ -86,7 +86,7 @@ pub struct Subject {
     pub player: Player,
     /// Its worker threads.
     pub tids: Vec<u32>,
-    /// The masks of its workers before anything was done.
+    /// The masks of its workers before any change.
     pub originals: Vec<CpuSet>,
 }
 
@@ -95,8 +95,8 @@ impl Subject {
         Self::from_command(command("subject", &[&threads.to_string()]))
     }
 
-    /// In a session of its own: an orphan is told by its session, and that of the tests is shared by what other tests
-    /// place and undo at the same time.
+    /// In its own session, because orphans are recognised by session, and the tests' session is shared by concurrent
+    /// tests.
     pub fn in_own_session(threads: usize) -> Self {
         let mut command = command("subject", &[&threads.to_string()]);
         // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
@@ -121,7 +121,7 @@ impl Subject {
         self.masks() == self.originals
     }
 
-    /// Lets worker `index` do something; returns the pid or tid that it answers with.
+    /// Makes worker `index` do something; returns the pid or tid in its answer.
     pub fn act(&mut self, what: &str, index: usize) -> u32 {
         self.player.say(&format!("{what} {index}"));
         self.player.hear(what).parse().unwrap()
@@ -130,9 +130,9 @@ impl Subject {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A process with `n` workers that do what standard input says: `fork I` (a child that sleeps), `orphan I` (a
-/// grandchild whose parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin
-/// I` (it sets its own mask to its first CPU), `churn I` (it starts threads that end at once, for ever).
+/// A process with `n` workers controlled by standard input: `fork I` (a child that sleeps), `orphan I` (a grandchild
+/// whose parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin I` (it sets
+/// its own mask to its first CPU), `churn I` (it starts threads that end at once, forever).
 fn subject(n: usize) {
     let (tx, rx) = channel();
     let workers: Vec<Sender<Job>> = (0..n)
@@ -171,7 +171,7 @@ fn subject(n: usize) {
         let line = line.unwrap();
         let (what, index) = line.split_once(' ').unwrap();
         let what = what.to_owned();
-        let ends_here = what == "exec"; // it closes our standard input before the process is another one
+        let ends_here = what == "exec"; // it closes our standard input before it executes the other program
         let job: Job = Box::new(move || match what.as_str() {
             "fork" => say(&format!("fork {}", sleeper().spawn().unwrap().id())),
             "orphan" => {
@@ -221,7 +221,7 @@ fn gettid() -> u32 {
     (unsafe { libc::gettid() }) as u32
 }
 
-/// Options as the applier role uses them; the guardian is this test binary, too.
+/// Options of the applier role; the guardian is this test binary, too.
 pub fn options(state_dir: &Path) -> JournalOptions {
     let guardian = GuardianCommand {
         program: PathBuf::from("/proc/self/exe"),
@@ -236,7 +236,7 @@ pub fn journal(state_dir: &Path) -> Journal {
     Journal::open(options(state_dir), EFFECTS).unwrap()
 }
 
-/// The identities of threads, as a host would know them.
+/// The identities of threads, in a host's form.
 pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     let info = |(i, tid): (usize, &u32)| {
         let held = Held::open(pid, *tid).ok()?;
@@ -255,7 +255,7 @@ pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     tids.iter().enumerate().filter_map(info).collect()
 }
 
-/// Each task, and the mask that it is to get: in turn the two, beginning with the `first`.
+/// Each task and its target mask: the two alternate, beginning with the `first`.
 pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
     infos.iter().enumerate().map(|(i, info)| (info.clone(), Some(masks[(first + i) % 2].clone()))).collect()
 }
@@ -264,9 +264,8 @@ pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)>
     infos.iter().map(|info| (info.clone(), None)).collect()
 }
 
-/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of
-/// standard input, where `S` in `at S` is the time in seconds that later steps are told, and `T` in `task T` the thread
-/// that `adopt` is about.
+/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step prints its result. `hold` waits for a line of standard
+/// input, where `S` in `at S` is the time in seconds for later steps, and `T` in `task T` the thread of `adopt`.
 fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();
@@ -339,7 +338,7 @@ pub fn applier_of(subject: &Subject, state_dir: &Path, steps: &[&str]) -> Comman
     command("applier", &args)
 }
 
-/// Lets a command die at a point; the file tells whether it did.
+/// Makes a command die at a point; the file records whether it did.
 pub fn dying(mut command: Command, plan: &str, fired: &Path) -> Command {
     command.env(fault::VAR, plan).env(fault::FIRED_VAR, fired);
     command

@@ -1,4 +1,4 @@
-//! Applications come to a host and go from it while it manages others.
+//! Applications are added to a host and removed while it manages others.
 
 use super::roles::{host_command, journals, options, say, two_cpus};
 use crate::act::throttle::Enforcer;
@@ -38,7 +38,7 @@ fn claims(state_dir: &Path) -> String {
     fs::read_to_string(claims.find(|path| path.extension().is_none()).unwrap()).unwrap()
 }
 
-/// Manages three applications of which two go: `STATE_DIR`.
+/// Manages three applications, two of which end: `STATE_DIR`.
 pub fn roster(args: &[String]) {
     let state_dir = Path::new(&args[0]);
     let [cpu, _] = two_cpus().unwrap();
@@ -48,7 +48,7 @@ pub fn roster(args: &[String]) {
     let ids = |sample: &Sample| sample.apps.iter().map(|app| app.id.0).collect::<Vec<_>>();
     assert_eq!(ids(&host.sample().unwrap()), [0; 0]);
 
-    // One that is started, in groups of its own where that can be, and one that runs already.
+    // A started one, in its own groups if possible, and a running one.
     let stranger = Child::spawn_command(sleeper()).unwrap();
     let started = AppSpec { throttled: Some(Enforcer::Outside), ..AppSpec::command("started".into(), sleeper()) };
     let started = host.add(started).unwrap();
@@ -62,7 +62,7 @@ pub fn roster(args: &[String]) {
     assert_eq!(host.apply(&[place(mine.0), place(theirs.0)]), [Outcome::Applied; 2], "{:?}", host.notes());
     assert_eq!([mine.1, theirs.1].map(|tid| sys::getaffinity(tid).unwrap()), [cpu.clone(), cpu.clone()]);
 
-    // What was only placed can be paused like any other, by signals.
+    // A program that was only placed can be paused by signals.
     assert_eq!(host.apply(&[order(Action::Pause { task: theirs.0 }, &cpu)]), [Outcome::Applied]);
     eventually("it stands still", || process_stat(theirs.1).unwrap().state == b'T');
     assert!(claims(state_dir).contains(&format!(" {} ", theirs.1)));
@@ -72,12 +72,12 @@ pub fn roster(args: &[String]) {
     assert!(!claims(state_dir).contains(&format!(" {} ", theirs.1)), "another Cotenant may have it");
     assert_eq!(sys::getaffinity(mine.1).unwrap(), cpu, "the other one stays managed");
 
-    // Ids are not given twice, and orders about those that are gone hit nobody.
+    // Ids are not reused, and orders about ended applications have no effect.
     let third = host.add(AppSpec::command("third".into(), sleeper())).unwrap();
     let sample = host.sample().unwrap();
     assert_eq!((third, ids(&sample)), (AppId(2), vec![0, 2]));
 
-    // A policy that wants to see more sees it of those that are there.
+    // A policy with further needs gets them for the existing ones.
     assert!(sample.apps.iter().all(|app| app.io.is_none()));
     let memory = memory::Options { placement: true, accesses: true, ..memory::Options::default() };
     host.look_at(&HostOptions { memory, proxies: true, ..HostOptions::default() });

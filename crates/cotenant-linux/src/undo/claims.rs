@@ -1,10 +1,9 @@
-//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of
-//! fighting.
+//! The owning Cotenant of each managed process: two Cotenants of one user do not manage the same programs.
 //!
-//! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
-//! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
-//! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
-//! (One that is kept for what could not be undone has another name.)
+//! A small text file in the state folder lists, per process, its managing Cotenant, which also manages its descendants.
+//! It is replaced as a whole (rename) under a lock. A claim ends when its owner releases it, or when the owner is dead
+//! *and* its journal is gone: before that, a guardian may still undo the present masks. (A journal kept for failed
+//! undoing has another name.)
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
@@ -19,13 +18,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Claims above which those that ended are taken out. Looking whether one stands costs three reads of `/proc`, so the
-/// number may double before it is done again.
+/// Number of claims above which ended ones are removed. Checking one takes three reads of `/proc`, so the number may
+/// double before the next check.
 const KEPT: usize = 64;
 
-/// How long the lock is waited for, which others have for as long as it takes to read and write a small file; for how
-/// long it is then not waited for again; and how often it is tried. A Cotenant that is stopped in between holds up
-/// nobody.
+/// Limit of the wait for the lock, which others hold while they read and write a small file; the time before the next
+/// wait; and the interval of attempts. A stopped Cotenant with the lock delays no other.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(2);
@@ -58,13 +56,13 @@ pub struct Claims {
     here: Here,
     me: Identity,
     mine: HashSet<Identity>,
-    /// Processes found taken since the last [`Claims::refresh`], and the Cotenant that has each.
+    /// Processes found taken since the last [`Claims::refresh`], each with its Cotenant.
     taken: HashMap<Identity, u32>,
-    /// Processes that are claimed along with the next one: writing the file costs more than what is in it.
+    /// Processes claimed along with the next one: each write of the file is expensive, independent of its content.
     along: BTreeSet<u32>,
-    /// Claims in the file above which those that ended are taken out next.
+    /// Number of claims in the file above which ended ones are removed next.
     kept: usize,
-    /// When the lock was waited for in vain.
+    /// Time of the last failed wait for the lock.
     stuck: Cell<Option<Instant>>,
 }
 
@@ -83,7 +81,7 @@ impl Claims {
         }
     }
 
-    /// Claims a process, too, together with the next one, or at the next [`Claims::refresh`].
+    /// Claims a process together with the next one, or at the next [`Claims::refresh`].
     pub fn claim_along(&mut self, pid: u32) {
         self.along.insert(pid);
     }
@@ -109,7 +107,7 @@ impl Claims {
         }
     }
 
-    /// Claims those that are to be claimed along, as far as they are free.
+    /// Claims further processes, if they are free.
     fn claim_all(&mut self) -> io::Result<()> {
         let known = |id: &Identity| self.mine.contains(id) || self.taken.contains_key(id);
         let families = std::mem::take(&mut self.along).into_iter().map(family);
@@ -149,7 +147,7 @@ impl Claims {
         let (me, family) = (self.me, family(pid));
         let mut holder = None;
         self.dir.exists().then_some(())?;
-        // Where the file cannot be read, claiming will say so.
+        // If the file cannot be read, claiming reports that.
         let _ = self.edit(|claims| {
             let theirs = |c: &&Claim| c.owner != me && family.contains(&c.process) && self.stands(**c);
             holder = claims.iter().find(theirs).map(|c| c.owner.0);
@@ -158,13 +156,13 @@ impl Claims {
         holder
     }
 
-    /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
+    /// Drops refusals: one query per round suffices, although each thread of a process would ask again.
     pub fn refresh(&mut self) {
-        let _ = self.claim_all(); // where this fails, so does the claim before a change
+        let _ = self.claim_all(); // if this fails, so does the claim before a change
         self.taken.clear();
     }
 
-    /// Gives these claims back, as far as there are such.
+    /// Releases those of these claims that exist.
     pub fn give_back(&mut self, processes: &[Identity]) {
         let given: HashSet<Identity> = processes.iter().copied().collect();
         self.drop_claims(|process| given.contains(&process));
@@ -182,15 +180,15 @@ impl Claims {
             return;
         }
         let me = self.me;
-        // Where this fails, the claims end with this process.
+        // If this fails, the claims end with this process.
         let _ = self.edit(|claims| {
             claims.retain(|c| (c.owner != me || !these(c.process)) && self.stands(*c));
             true
         });
     }
 
-    /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it
-    /// says so.
+    /// Reads all claims, ended ones included, and lets `change` edit them under the lock; writes them if it returns
+    /// true.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_state_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
@@ -213,7 +211,7 @@ impl Claims {
     /// Takes the lock.
     ///
     /// # Errors
-    /// `TimedOut` where another Cotenant has it all the time.
+    /// `TimedOut` if another Cotenant holds the lock all the time.
     fn lock(&self, path: &Path) -> io::Result<File> {
         let begin = Instant::now();
         let waits = self.stuck.get().is_none_or(|stuck| stuck.elapsed() >= AGAIN);
@@ -234,7 +232,7 @@ impl Claims {
         }
     }
 
-    /// Whether a claim has not ended, and neither has the process.
+    /// Whether both a claim and its process still exist.
     fn stands(&self, claim: Claim) -> bool {
         let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
         thread::lives(claim.process) && (thread::lives(claim.owner) || journal.exists())
@@ -336,7 +334,7 @@ mod tests {
         ours.claim(subject.0.id()).unwrap();
         assert!(matches!(theirs.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == std::process::id()));
 
-        // Whoever claims this process claims its children, of which `subject` is one.
+        // Claiming this process claims its children, one of which is `subject`.
         ours.release();
         theirs.claim(std::process::id()).unwrap();
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))));

@@ -1,4 +1,5 @@
-//! What is outstanding, by kind of effect. A table from the actuators lists the kinds: undoing knows no actuator.
+//! Outstanding changes, by kind of effect. The actuators provide a table of kinds, so that undoing does not depend on
+//! them.
 
 use crate::sys::thread::{Identity, numbers_in, process_stat};
 use crate::undo::report::RestoreReport;
@@ -7,19 +8,20 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-/// How long after its end a pause may go on. Then the guardian ends it: this Cotenant stands still itself.
+/// Time after its end during which a pause may continue. Then the guardian ends it, because this Cotenant is stopped
+/// itself.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A line of a journal, written as it is displayed.
 pub trait Record: fmt::Display + Sized {
-    /// The effect that it is about.
+    /// Its effect.
     type Effect: Effect<Record = Self>;
 
-    /// Reads a line; `None` where it is of another kind, or damaged.
+    /// Parses a line; `None` if it is of another kind, or damaged.
     fn parse(line: &str) -> Option<Self>;
 }
 
-/// Everything of one kind that is to be undone: the sum of its records.
+/// All changes of one kind to undo: the sum of its records.
 pub trait Effect: Any + fmt::Debug + Default {
     /// Its records.
     type Record: Record<Effect = Self>;
@@ -27,23 +29,23 @@ pub trait Effect: Any + fmt::Debug + Default {
     /// Adds a record.
     fn enter(&mut self, record: &Self::Record);
 
-    /// Whether a record tells nothing new.
+    /// Whether a record contains nothing new.
     fn knows(&self, record: &Self::Record) -> bool;
 
-    /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
+    /// The fewest records that living processes may still need. `all` of them have been added in that order.
     fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
 
-    /// Lets run what stands still because of us, though all else stays: what was to run by that time of
-    /// [`crate::sys::monotonic`], or all of it. Records that tell what runs.
+    /// Resumes what is paused because of us, without further undoing: what was to run by that time of
+    /// [`crate::sys::monotonic`], or all of it. Returns records of the resumed.
     fn let_run(&self, _by: Option<Duration>, _report: &mut RestoreReport) -> Vec<Self::Record> {
         Vec::new()
     }
 
-    /// Undoes all of it. Records that tell what could not be undone: it is tried again. Who is gone needs none.
+    /// Undoes all of it. Returns records of failures, which are retried. Ended processes need nothing.
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<Self::Record>;
 }
 
-/// What undoing has to know of its surroundings.
+/// The surroundings in which changes are undone.
 #[derive(Clone, Copy, Debug)]
 pub struct Undoer<'a> {
     /// The Cotenant that wrote the journal.
@@ -52,7 +54,7 @@ pub struct Undoer<'a> {
     pub spare: &'a [u32],
 }
 
-/// Processes that live, and sessions with a living member.
+/// Live processes, and sessions with a live member.
 #[derive(Clone, Debug, Default)]
 pub struct Living {
     /// Process ids.
@@ -62,7 +64,7 @@ pub struct Living {
 }
 
 impl Living {
-    /// As of now.
+    /// The present ones.
     pub fn now() -> Self {
         let found = numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, process_stat(pid)?.session)));
         let (processes, sessions) = found.unzip();
@@ -81,10 +83,10 @@ impl Kind {
     }
 }
 
-/// All kinds of effects, in the order in which they are undone.
+/// All kinds of effects, in the order of undoing.
 pub type Table = &'static [Kind];
 
-/// What is outstanding of each kind, in the order of the table.
+/// Outstanding changes of each kind, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Effects {
     table: Table,
@@ -96,14 +98,14 @@ impl Effects {
         Self { table, all: table.iter().map(|kind| kind.0()).collect() }
     }
 
-    /// What these lines tell, and how many of them no kind understands.
+    /// The effects in these lines, and the number of lines that no kind understands.
     pub fn read(table: Table, lines: &[String]) -> (Self, usize) {
         let mut effects = Self::new(table);
         let unknown = lines.iter().filter(|line| !effects.enter(line)).count();
         (effects, unknown)
     }
 
-    /// Adds a line; whether any kind understands it.
+    /// Adds a line; returns whether some kind accepts it.
     pub fn enter(&mut self, line: &str) -> bool {
         self.all.iter_mut().any(|effect| effect.enter_line(line))
     }
@@ -113,7 +115,7 @@ impl Effects {
         self.all.iter().flat_map(|effect| effect.let_all_run(by, report)).collect()
     }
 
-    /// That of one kind; `None` where the table lacks it.
+    /// The changes of one kind; `None` if the table lacks it.
     pub fn get<E: Effect>(&self) -> Option<&E> {
         self.all.iter().find_map(|effect| (&**effect as &dyn Any).downcast_ref())
     }
@@ -122,14 +124,14 @@ impl Effects {
         self.all.iter_mut().find_map(|effect| (&mut **effect as &mut dyn Any).downcast_mut())
     }
 
-    /// What is left of a journal's lines where those that nobody alive needs are dropped, and what that tells.
+    /// A journal's lines that living processes still need, and their effects.
     pub fn compacted(&self, lines: &[String], living: &Living) -> (Vec<String>, Self) {
         let kept: Vec<String> = self.all.iter().flat_map(|effect| effect.essential_lines(lines, living)).collect();
         let (effects, _) = Self::read(self.table, &kept);
         (kept, effects)
     }
 
-    /// Undoes all of it; lines that tell what could not be undone.
+    /// Undoes all of it; returns lines about failures.
     pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String> {
         report.journals += 1;
         self.all.iter().flat_map(|effect| effect.undo_all(by, report)).collect()
@@ -138,7 +140,7 @@ impl Effects {
 
 /// An effect of any kind.
 trait AnyEffect: Any + fmt::Debug {
-    /// Adds a line; whether it is of this kind.
+    /// Adds a line; returns whether it is of this kind.
     fn enter_line(&mut self, line: &str) -> bool;
     fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String>;
     fn let_all_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<String>;
@@ -164,7 +166,7 @@ impl<E: Effect> AnyEffect for E {
     }
 }
 
-/// When a pause is to end, by [`crate::sys::monotonic`]; `None`: when its Cotenant says so.
+/// End of a pause, by [`crate::sys::monotonic`]; `None`: on its Cotenant's order.
 pub type End = Option<Duration>;
 
 /// An end as one word.
@@ -172,13 +174,13 @@ pub fn end_word(end: End) -> String {
     end.map_or_else(|| "-".to_owned(), |end| end.as_nanos().to_string())
 }
 
-/// Such a word read again; `None` where it is none.
-#[allow(clippy::option_option)] // a pause without an end has a word, too
+/// Parses such a word; `None` if it is none.
+#[allow(clippy::option_option)] // the word of an unlimited pause
 pub fn end_of(word: &str) -> Option<End> {
     if word == "-" { Some(None) } else { word.parse().ok().map(|ns| Some(Duration::from_nanos(ns))) }
 }
 
-/// Whether what stands still until `end` is to run by `by`; everything is where that is `None`.
+/// Whether a pause until `end` must be over at `by`; all are if that is `None`.
 pub fn is_due(end: End, by: Option<Duration>) -> bool {
     by.is_none_or(|by| end.is_some_and(|end| end <= by))
 }

@@ -1,10 +1,10 @@
 //! A journal's file: append-only text, one record per line with its CRC-32.
 //!
-//! A line is given to the kernel (`write`) before the system call that it announces; that is enough against the death
-//! of any process, because the page cache outlives it. There is no `fsync`: what only a power loss could take away
-//! needs no undoing, since masks die with the machine.
+//! A line is written (`write`) before the system call that it announces, which suffices against the death of any
+//! process, because the page cache outlives it. There is no `fsync`: after a power loss nothing needs undoing, since
+//! masks end with the machine.
 //!
-//! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
+//! The file is locked (`flock`) by its owner, so that changes of a live Cotenant are not undone.
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 /// First word of a journal, with the version of its format.
 const MAGIC: &str = "cotenant-journal-1";
 
-/// What a journal is called before it is whole.
+/// Name of an incomplete journal.
 pub const DRAFT: &str = "new";
 
-/// What it is called when its owner is done with it, and something could not be undone.
+/// Name of a finished journal with changes that could not be undone.
 const KEPT: &str = "kept";
 
 /// A journal that is being written.
@@ -30,7 +30,7 @@ pub struct JournalFile {
     path: PathBuf,
     /// Bytes of whole records.
     len: u64,
-    /// A torn record could not be cut off: what follows it might be lost, so nothing may follow.
+    /// A torn record could not be cut off: records after it might be lost, so writing ends.
     broken: bool,
     header: String,
 }
@@ -45,9 +45,9 @@ impl JournalFile {
         Self::write_whole(&dir.join(file_name(here, owner)), header(here, owner), &[])
     }
 
-    /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
+    /// Writes under another name, locks, then renames: under its own name a journal is always complete and locked.
     fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
-        // Each has a draft of its own: one that is kept may be written beside another journal of the same process.
+        // Each has its own draft: a kept one may be written beside another journal of the same process.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{DRAFT}"));
         let draft = PathBuf::from(draft);
@@ -58,7 +58,7 @@ impl JournalFile {
         Ok(Self { file, path: path.to_owned(), len: text.len() as u64, broken: false, header })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -88,7 +88,7 @@ impl JournalFile {
     /// Replaces all records by these, in one step.
     ///
     /// # Errors
-    /// Any of the file system's; the journal is then as before.
+    /// Errors of the file system; the journal is then unchanged.
     pub fn compact(&mut self, lines: &[String]) -> io::Result<()> {
         *self = around("journal.compact", || Self::write_whole(&self.path, self.header.clone(), lines))?;
         Ok(())
@@ -99,22 +99,22 @@ impl JournalFile {
         remove(&self.path);
     }
 
-    /// Is done with it, see [`close`].
+    /// Ends its use, see [`close`].
     pub fn close(self, left: &[String]) {
         close(&self.path, self.header, left);
     }
 }
 
-/// Is done with a journal whose changes are undone, but for what these lines tell. Without any it is deleted. Else they
-/// alone stay for the next restore, since the rest may be somebody else's doing by then; and under another name, since
-/// claims stand as long as a journal has that of its owner.
+/// Finishes a journal whose changes are undone, except for these lines. Without any it is deleted. Otherwise only they
+/// stay for the next restore, because the rest may by then be due to others; under another name, because claims last as
+/// long as a journal with their owner's name.
 pub fn close(path: &Path, header: String, left: &[String]) {
     if !left.is_empty() {
         let kept = path.with_extension(KEPT);
-        // A process that has had several journals has kept of another one before.
+        // A process with several journals in sequence may have kept an earlier one.
         let other = File::open(&kept).ok().filter(|_| kept != path);
         let earlier = other.and_then(|mut file| read(&mut file).ok()?).map_or_else(Vec::new, |other| other.lines);
-        // Where that cannot be written, all of it is tried again.
+        // If that cannot be written, everything is undone again.
         if JournalFile::write_whole(&kept, header, &[&earlier[..], left].concat()).is_err() || kept == path {
             return;
         }
@@ -124,7 +124,7 @@ pub fn close(path: &Path, header: String, left: &[String]) {
 
 /// Deletes a journal whose changes are undone.
 pub fn remove(path: &Path) {
-    // Where this fails, undoing once more is harmless: nothing is ours any more.
+    // If this fails, undoing again is harmless, since no change is left.
     let _ = around("journal.remove", || fs::remove_file(path));
 }
 
@@ -137,13 +137,13 @@ pub(crate) fn sealed(text: &str) -> String {
     format!("{text}\t{:08x}\n", crc32fast::hash(text.as_bytes()))
 }
 
-/// The text of a line whose checksum holds.
+/// The text of a line with a valid checksum.
 fn unsealed(line: &[u8]) -> Option<&str> {
     let (text, crc) = std::str::from_utf8(line).ok()?.rsplit_once('\t')?;
     (crc.len() == 8 && u32::from_str_radix(crc, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(text)
 }
 
-/// The whole lines at the beginning of these bytes, and how many bytes they are.
+/// The complete lines at the beginning of these bytes, and their length.
 pub fn whole_lines(bytes: &[u8]) -> (impl Iterator<Item = &str>, usize) {
     let len = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
     (bytes[..len].split(|b| *b == b'\n').filter_map(unsealed), len)
@@ -152,20 +152,20 @@ pub fn whole_lines(bytes: &[u8]) -> (impl Iterator<Item = &str>, usize) {
 /// A journal as read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Where its ids mean something.
+    /// The scope of its ids.
     pub here: Here,
     /// The Cotenant that wrote it.
     pub owner: Identity,
-    /// Its records in order, each a line.
+    /// Its records in order, one per line.
     pub lines: Vec<String>,
-    /// Lines whose checksum does not hold: the last one where its writer died in the middle.
+    /// Lines with an invalid checksum: the last one if its writer died within it.
     pub torn: usize,
 }
 
-/// Reads a journal; `None` where its header is not whole, so that nothing can have been applied under it.
+/// Reads a journal; `None` if its header is incomplete, so that no change can have been applied under it.
 ///
 /// # Errors
-/// Where it cannot be read, or another version of Cotenant wrote it.
+/// It cannot be read, or another version of Cotenant wrote it.
 pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
     let bytes = bounded::rest(file, Limit::Own)?;
     match other_version(&bytes) {
@@ -177,7 +177,7 @@ pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
     }
 }
 
-/// The first word, where it is that of another format.
+/// The first word, if it is of another format.
 pub(crate) fn other_version(bytes: &[u8]) -> Option<&str> {
     let magic = std::str::from_utf8(bytes.split(|b| *b == b' ').next()?).ok()?;
     let number = magic.strip_prefix(MAGIC.trim_end_matches(char::is_numeric))?;

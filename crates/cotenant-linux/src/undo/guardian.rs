@@ -1,13 +1,11 @@
-//! The guardian: a small process of its own that undoes everything when Cotenant ends in any way.
+//! The guardian: a small process that undoes everything after any end of Cotenant.
 //!
 //! It is a fresh process (fork and exec of the same binary), leads its own session so that Ctrl-C and closing the
-//! terminal do not reach it, and ignores the polite signals. A socket connects it with Cotenant: the kernel closes
-//! Cotenant's end however that ends, and the guardian's end however *that* ends, so that each learns of the other's
-//! death without pids or signals.
+//! terminal do not reach it, and ignores ordinary ending signals. A socket connects it with Cotenant: the kernel closes
+//! each end on any death of its process, so that each learns of the other's death without pids or signals.
 //!
-//! A Cotenant that is stopped does not end. So the guardian reads the journal as it grows, and lets run what stands
-//! still for [`GRACE`] longer than it was to. Cotenant asks in turn whether the guardian is there, and replaces one
-//! that does not answer.
+//! A stopped Cotenant does not end. So the guardian reads the journal as it grows, and resumes everything paused for
+//! [`GRACE`] longer than planned. Cotenant in turn checks the guardian, and replaces one that does not answer.
 
 use crate::bounded::{self, Limit};
 use crate::fault::{self, around, point};
@@ -29,39 +27,38 @@ use std::time::Duration;
 /// The hidden subcommand of the binary.
 pub const SUBCOMMAND: &str = "__guardian";
 
-/// Guardian to Cotenant: detached, changes may begin. All that it says is a line; others are records of what it has let
-/// run.
+/// Guardian to Cotenant: detached, changes may begin. Each message is a line; others are records of resumed programs.
 const READY: &str = "ready\n";
 
-/// Guardian to Cotenant, which has asked.
+/// Guardian to Cotenant, in answer to a query.
 const HERE: &str = "here\n";
 
-/// Cotenant to guardian: are you there?
+/// Cotenant to guardian: a check for an answer.
 const ASK: u8 = b'A';
 
-/// Cotenant to guardian: everything is undone, go.
+/// Cotenant to guardian: everything is undone, end.
 const FINISHED: u8 = b'F';
 
-/// Time between two looks of the guardian at the journal, and between two questions whether it is there.
+/// Interval of the guardian's looks at the journal, and of the checks whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A guardian that does not answer for so long is stopped.
+/// A guardian without an answer for this time is stopped.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A guardian that does not report for so long has failed.
+/// A guardian without a report for this time has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A guardian that has not ended so long after it was sent home is stopped.
+/// A guardian that has not ended this time after its dismissal is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a guardian is started.
+/// The command of a guardian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardianCommand {
     /// The binary.
     pub program: PathBuf,
     /// Arguments before `--journal PATH`.
     pub args: Vec<OsString>,
-    /// Environment; nothing else is passed on.
+    /// Its environment, in full.
     pub env: Vec<(OsString, OsString)>,
 }
 
@@ -77,9 +74,9 @@ impl Default for GuardianCommand {
 pub struct Guardian {
     process: Child,
     link: UnixStream,
-    /// What it said of a line whose end is not there yet.
+    /// Its incomplete last line.
     heard: Vec<u8>,
-    /// When it was asked last, and whether it has answered since.
+    /// Time of the last query, and whether it was answered.
     asked: (Duration, bool),
 }
 
@@ -87,7 +84,7 @@ impl Guardian {
     /// Starts one and waits until it is ready.
     ///
     /// # Errors
-    /// Where it cannot be started, or ends before it is ready.
+    /// It cannot be started, or ends before it is ready.
     pub fn start(command: &GuardianCommand, journal: &Path) -> io::Result<Self> {
         let (mut link, theirs) = UnixStream::pair()?;
         let mut cmd = Command::new(&command.program);
@@ -115,11 +112,11 @@ impl Guardian {
         self.process.id()
     }
 
-    /// Whether it still lives, and goes on.
+    /// Whether it is still alive and running.
     pub fn lives(&mut self) -> bool {
         let (asked, answered) = self.asked;
         if !answered && sys::monotonic() > asked + SILENCE {
-            self.listen(); // it may have answered while we did something else, or stood still ourselves
+            self.listen(); // it may have answered during other work, or while this process itself was stopped
             if !self.asked.1 {
                 return false;
             }
@@ -132,7 +129,7 @@ impl Guardian {
         sys::hung_up(&self.link, Duration::ZERO)
     }
 
-    /// Asks whether it is there, from time to time.
+    /// Checks from time to time whether it is alive.
     pub fn ask(&mut self) {
         let (now, (asked, answered)) = (sys::monotonic(), self.asked);
         if answered && now >= asked + LOOK_EVERY && self.link.write_all(&[ASK]).is_ok() {
@@ -140,7 +137,7 @@ impl Guardian {
         }
     }
 
-    /// Takes what it has let run since the last call: records.
+    /// The records of pauses that it has ended since the last call.
     pub fn hear(&mut self) -> Vec<String> {
         self.listen();
         let len = self.heard.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
@@ -151,7 +148,7 @@ impl Guardian {
             .collect()
     }
 
-    /// Reads what it has said.
+    /// Reads its messages.
     fn listen(&mut self) {
         let mut bytes = [0; 4096];
         while let Ok(len @ 1..) = self.link.read(&mut bytes) {
@@ -164,20 +161,20 @@ impl Guardian {
         }
     }
 
-    /// Sends it home: everything is undone.
+    /// Dismisses it: everything is undone.
     pub fn dismiss(mut self) {
         let _ = around("guardian.dismiss", || self.link.write_all(&[FINISHED]));
         if !sys::hung_up(&self.link, FAREWELL) {
-            let _ = self.process.kill(); // somebody has stopped it; there is nothing left for it to do
+            let _ = self.process.kill(); // it was stopped; no work is left for it
         }
-        // Somebody else may have reaped it; that is an error we need not know.
+        // It may already be reaped; that error does not matter.
         let _ = self.process.wait();
     }
 
-    /// Reaps one that was found dead, or ends one that stands still.
+    /// Reaps a dead one, or kills a stopped one.
     pub fn bury(mut self) {
         let _ = self.process.kill();
-        // Where it is frozen not even that reaches it now. It leaves the journal alone as long as we hold its lock.
+        // A frozen one is not even reached by that. It leaves the journal alone as long as we hold its lock.
         if sys::hung_up(&self.link, SILENCE / 10) {
             let _ = self.process.wait();
         }
@@ -196,7 +193,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, table: Table) -> ExitCode 
     };
     match watch(&journal, table) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // nobody listens; the journal remains for `cotenant restore`
+        Err(_) => ExitCode::FAILURE, // no receiver; the journal remains for `cotenant restore`
     }
 }
 
@@ -215,7 +212,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     let mut link = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     link.write_all(READY.as_bytes())?;
     point("guardian.announced");
-    sys::set_nonblocking(&link)?; // a Cotenant that is stopped reads nothing
+    sys::set_nonblocking(&link)?; // a stopped Cotenant reads nothing
     let mut reader = Reader::new(journal, table);
     loop {
         if sys::poll_readable([Some(link.as_fd())], LOOK_EVERY)?[0] {
@@ -243,21 +240,21 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     let Some(mut file) = lock_there(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
     match file::read(&mut file)? {
-        // Nobody hears what failed: the next Cotenant tries it again, and says so.
+        // Failures have no receiver: the next Cotenant retries and reports them.
         Some(contents) => restore::undo_journal(journal, &contents, table, &mut RestoreReport::default()),
         None => file::remove(journal),
     }
     Ok(())
 }
 
-/// The journal of a Cotenant that lives, read as it grows.
+/// The journal of a live Cotenant, read as it grows.
 struct Reader<'a> {
     path: &'a Path,
     table: Table,
     effects: Effects,
-    /// The file and its number: it is another one after each compaction.
+    /// The file and its number, which changes at each compaction.
     file: Option<(File, u64)>,
-    /// Bytes of it that were read.
+    /// Bytes already read.
     read: u64,
 }
 
@@ -266,7 +263,7 @@ impl<'a> Reader<'a> {
         Self { path, table, effects: Effects::new(table), file: None, read: 0 }
     }
 
-    /// Lets run what is overdue: records of that.
+    /// Ends overdue pauses; returns records of that.
     fn look(&mut self) -> io::Result<Vec<String>> {
         let meta = fs::symlink_metadata(self.path)?;
         let is_known = self.file.as_ref().is_some_and(|(_, ino)| *ino == meta.ino()) && meta.len() >= self.read;
@@ -293,7 +290,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Says a line to the system's log: nobody else may hear it before Cotenant goes on.
+/// Writes a line to the system's log, the only receiver before Cotenant continues.
 fn say(line: &str) {
     const WARNING: u8 = 3 << 3 | 4; // of a daemon
     if let Ok(log) = UnixDatagram::unbound() {

@@ -1,4 +1,4 @@
-//! The journal as actuators see it: what they are about to change is written down first, and undone in the end.
+//! The journal for actuators: each change is recorded before it is made, and undone in the end.
 //!
 //! One per process, and with it one guardian, from the first change on.
 
@@ -16,16 +16,16 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// How changes are journaled.
+/// The options of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Where the journal and the claims are. Local to the machine, and the same for all Cotenants of a user.
+    /// The place of the journal and the claims: local to the machine, and the same for all Cotenants of a user.
     pub state_dir: PathBuf,
     /// Whether tasks of other users may be touched.
     pub other_users: bool,
-    /// How the guardian is started.
+    /// The command of the guardian.
     pub guardian: GuardianCommand,
-    /// A journal is compacted when it exceeds this and twice what the last compaction left, bytes.
+    /// A journal is compacted when it exceeds this and twice its size after the last compaction, bytes.
     pub compact_above: u64,
 }
 
@@ -45,11 +45,11 @@ impl JournalOptions {
 struct Active {
     file: JournalFile,
     guardian: Guardian,
-    /// Size above which the file is compacted next, bytes.
+    /// Size of the next compaction, bytes.
     compact_above: u64,
 }
 
-/// What this Cotenant has changed. Undone when it is dropped.
+/// The changes made by this Cotenant. Undone when it is dropped.
 #[derive(Debug)]
 pub struct Journal {
     options: JournalOptions,
@@ -59,13 +59,13 @@ pub struct Journal {
     effects: Effects,
     claims: Claims,
     notes: Notes,
-    /// The note of how much the guardian has let run, and how much that was.
+    /// The note of the number of pauses ended by the guardian, and that number.
     let_run: (String, u64),
 }
 
 impl Journal {
-    /// Undoes first what killed Cotenants of this user left behind, so that what is seen is the programs' own. Starts
-    /// no guardian and writes nothing before the first change.
+    /// First undoes changes of this user's killed Cotenants, so that observed values are the programs' own. Starts no
+    /// guardian and writes nothing before the first change.
     ///
     /// # Errors
     /// [`OpenError`]
@@ -98,15 +98,15 @@ impl Journal {
         self.me
     }
 
-    /// What is outstanding of one kind.
+    /// Outstanding changes of one kind.
     ///
     /// # Panics
-    /// Where the table of kinds lacks it.
+    /// The table of kinds lacks it.
     pub fn outstanding<E: Effect>(&self) -> &E {
         self.effects.get().expect("a kind of the table")
     }
 
-    /// Remarks for people, about Cotenant itself: what is wrong with the journal, the guardian and the list of claims.
+    /// Remarks for people about Cotenant itself: faults of the journal, the guardian and the list of claims.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -116,7 +116,7 @@ impl Journal {
         self.active.as_ref().map(|active| active.guardian.pid())
     }
 
-    /// Makes sure that there is a file and a living guardian.
+    /// Ensures that a file and a live guardian exist.
     ///
     /// # Errors
     /// Why there is none, in words, which is a remark, too.
@@ -160,7 +160,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes that something is about to be changed, or is no more, and makes sure that somebody would undo it.
+    /// Journals that something will change, or is undone, and ensures that a guardian would undo it.
     ///
     /// # Errors
     /// Why nothing can be journaled, in words: nothing may be changed then.
@@ -172,10 +172,10 @@ impl Journal {
         self.write(record).map_err(|e| unwritten(&e))
     }
 
-    /// Writes a record where changes have begun, unless it tells nothing new. That it cannot be written is a remark.
+    /// Writes a record after changes have begun, unless it contains nothing new. A failure becomes a remark.
     ///
     /// # Errors
-    /// A full disk, mostly; `NotFound` where nothing was changed yet.
+    /// Usually a full disk; `NotFound` before the first change.
     ///
     /// # Panics
     /// As [`Journal::outstanding`].
@@ -190,8 +190,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes that something is not to be undone any more. Where that cannot be written, undoing finds that there is
-    /// nothing to do.
+    /// Records that a change needs no undoing any more. If that cannot be written, undoing finds nothing to do.
     pub fn strike<R: Record>(&mut self, record: &R) {
         if self.write(record).is_err()
             && let Some(effect) = self.effects.get_mut::<R::Effect>()
@@ -200,7 +199,7 @@ impl Journal {
         }
     }
 
-    /// Takes a process for this Cotenant alone.
+    /// Claims a process for this Cotenant alone.
     ///
     /// # Errors
     /// [`ClaimError`]
@@ -212,12 +211,12 @@ impl Journal {
         })
     }
 
-    /// Takes a process, too, together with the next one that is claimed, or in the next round.
+    /// Claims a process together with the next claimed one, or in the next round.
     pub fn claim_along(&mut self, pid: u32) {
         self.claims.claim_along(pid);
     }
 
-    /// Gives processes back that this Cotenant has taken.
+    /// Releases processes claimed by this Cotenant.
     pub fn unclaim(&mut self, processes: &[Identity]) {
         self.claims.give_back(processes);
     }
@@ -227,7 +226,7 @@ impl Journal {
         self.claims.holder(pid)
     }
 
-    /// Whether a thread that we have not started may be touched, for all that does not depend on other Cotenants.
+    /// Whether a foreign thread may be changed, apart from other Cotenants' claims.
     ///
     /// # Errors
     /// Why not.
@@ -241,7 +240,7 @@ impl Journal {
         }
     }
 
-    /// Whether a process that we have not started may be touched, and takes it for us alone.
+    /// Whether a foreign process may be changed; if so, claims it.
     ///
     /// # Errors
     /// Why not.
@@ -250,7 +249,7 @@ impl Journal {
         self.claim(held.pid).map_err(|e| e.to_string())
     }
 
-    /// Takes note of what its guardian has let run, since this Cotenant stood still.
+    /// Takes over the pauses that the guardian ended while this Cotenant was stopped.
     pub fn hear(&mut self) {
         let runs = self.active.as_mut().map(|active| active.guardian.hear()).unwrap_or_default();
         self.heed(runs);
@@ -269,14 +268,14 @@ impl Journal {
         self.notes.add(&*note);
         self.let_run = (note, of);
         for line in runs {
-            // Where it cannot be written, the guardian lets run once more what runs.
+            // If it cannot be written, the guardian resumes running processes once more.
             let _ = self.active.as_mut().map(|active| active.file.append(&line));
             self.effects.enter(&line);
         }
     }
 
-    /// What is due in every round: replaces a guardian that was killed or stopped, and drops what nobody alive needs
-    /// once the file has grown.
+    /// Duties of every round: replaces a killed or stopped guardian, and compacts a grown journal to what living
+    /// processes need.
     pub fn tend(&mut self) {
         self.claims.refresh();
         self.hear();
@@ -287,7 +286,7 @@ impl Journal {
         self.compact();
     }
 
-    /// Where this fails the file grows on.
+    /// If this fails, the file continues to grow.
     fn compact(&mut self) {
         let Some(active) = self.active.as_mut().filter(|a| a.file.size() > a.compact_above) else { return };
         let Ok(Some(contents)) = File::open(active.file.path()).and_then(|mut f| file::read(&mut f)) else { return };
@@ -298,7 +297,7 @@ impl Journal {
         active.compact_above = self.options.compact_above.max(active.file.size() * 2);
     }
 
-    /// Undoes everything and ends the guardian. Dropping does the same, without the report.
+    /// Undoes everything and ends the guardian, with a report. Dropping does the same without one.
     pub fn finish(mut self) -> RestoreReport {
         self.undo()
     }

@@ -1,7 +1,6 @@
-//! Undoing: what is changed is journaled before it is changed, and undone however Cotenant ends.
+//! Undoing: each change is journaled before it is made, and undone after any end of Cotenant.
 //!
-//! Actuators come in through [`Journal`] alone. A [`Table`] of their effects says what there is to undo, and in which
-//! order.
+//! Actuators use [`Journal`] alone. A [`Table`] of their effects lists the undoing of each and its order.
 
 pub(crate) mod claims;
 pub(crate) mod effects;

@@ -1,4 +1,4 @@
-//! Undoing what killed Cotenants have left.
+//! Undoes changes left by killed Cotenants.
 
 use crate::sys::Lock;
 use crate::sys::thread;
@@ -11,13 +11,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long [`restore`] waits for a guardian that is at work.
+/// Time for which [`restore`] waits for a working guardian.
 const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Undoes whatever killed Cotenants of this user left: every journal in `state_dir` whose owner no longer lives. Waits
-/// for a guardian that is doing just that. Journals of an earlier boot are void and are deleted; those of other
-/// machines, other pid namespaces and other formats are left alone. What could not be undone is tried again by the next
-/// call.
+/// Undoes the leftovers of killed Cotenants of this user: every journal in `state_dir` without a living owner. Waits
+/// for a guardian at work on one. Journals of an earlier boot are void and deleted; those of other machines, other pid
+/// namespaces and other formats are left alone. Failures are retried by the next call.
 pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     let (mut report, living) = undo_left(state_dir, table);
     report.notes.extend(living.iter().map(|pid| format!("process {pid} is at work: its changes stay")));
@@ -69,8 +68,8 @@ fn restore_all(state_dir: &Path, table: Table, force: bool, report: &mut Restore
     Ok(living)
 }
 
-/// Undoes one journal, unless its owner lives: then that. With `force` it waits for nobody before all runs that is
-/// paused.
+/// Undoes one journal, unless its owner lives, which is reported. With `force` it waits for no other process before all
+/// paused programs are resumed.
 fn restore_one(
     path: &Path,
     here: &Here,
@@ -106,7 +105,7 @@ fn restore_one(
             Err(e) => return Err(e),
         }
     };
-    // A draft is renamed when it is whole, so that nothing can have been applied under one.
+    // A draft is renamed once complete, so that no change can have been applied under one.
     let is_draft = path.extension().is_some_and(|end| end == file::DRAFT);
     match file::read(&mut file)? {
         Some(c) if is_draft && thread::lives(c.owner) => {}
@@ -115,12 +114,12 @@ fn restore_one(
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
         }
         Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(path, &c, table, report),
-        _ => file::remove(path), // another boot, or nothing in it
+        _ => file::remove(path), // another boot, or empty
     }
     Ok(None)
 }
 
-/// What a journal tells; `None` where nothing in it says whose it is, or its guardian has just finished and deleted it.
+/// A journal's content; `None` if it does not name its owner, or its guardian has just finished and deleted it.
 fn whose(path: &Path) -> io::Result<Option<Contents>> {
     match open(path) {
         Ok(mut file) => file::read(&mut file),
@@ -134,7 +133,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().read(true), path)
 }
 
-/// Undoes what one journal tells, and is done with it.
+/// Undoes one journal and finishes it.
 pub fn undo_journal(path: &Path, contents: &Contents, table: Table, report: &mut RestoreReport) {
     let (effects, unknown) = Effects::read(table, &contents.lines);
     let left = effects.undo(&Undoer { owner: contents.owner, spare: &[] }, report);
@@ -191,7 +190,7 @@ mod tests {
     #[test]
     fn only_what_may_be_undone_here_is_taken() {
         let (here, me) = (Here::read().unwrap(), thread::own().unwrap());
-        let ended = (me.0, me.1 + 1); // a process id that was given anew
+        let ended = (me.0, me.1 + 1); // a reused process id
         for (host, boot, pidns, owner, draft, stays, undone) in [
             (true, true, true, ended, false, false, 1),
             (false, true, true, ended, false, false, 1), // the name of a machine may change

@@ -1,4 +1,4 @@
-//! The folder in which a user's Cotenants keep their state, and whose state it is.
+//! The folder with the state of a user's Cotenants, and its owner.
 
 use crate::bounded::{self, Limit};
 use crate::sys::thread::Identity;
@@ -9,13 +9,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why nothing can be changed at all.
+/// Why no changes are possible.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No place for the journal.
     #[error("no place for the journal: neither COTENANT_STATE_DIR nor XDG_STATE_HOME nor HOME is set; set one of them")]
     NoStateDir,
-    /// That place is named from nowhere.
+    /// No variable names that place.
     #[error("COTENANT_STATE_DIR: '{}' is not an absolute path; name a folder from / on", .0.display())]
     Relative(PathBuf),
     /// `/proc` cannot be read.
@@ -26,13 +26,13 @@ pub enum OpenError {
 /// Names the folder of the state.
 const STATE_DIR: &str = "COTENANT_STATE_DIR";
 
-/// Where a user's Cotenants keep their state: `$COTENANT_STATE_DIR`; else `/run/cotenant` for root;
-/// `$XDG_STATE_HOME/cotenant`, else `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter
-/// goes at the last logout, while programs that were started under nohup go on, so it comes last. Root of a user
-/// namespace is one of the others where `/run` is not its own.
+/// The state folder of a user's Cotenants: `$COTENANT_STATE_DIR`; else `/run/cotenant` for root;
+/// `$XDG_STATE_HOME/cotenant`, else `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The last
+/// one is removed at logout, while programs under nohup continue, so it is the last choice. Root of a user namespace
+/// counts as one of the others unless it owns `/run`.
 ///
 /// # Errors
-/// Where the environment names none of them, or a relative path.
+/// The environment names none of them, or a relative path.
 pub fn default_state_dir() -> Result<PathBuf, OpenError> {
     let uid = sys::euid();
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -40,7 +40,7 @@ pub fn default_state_dir() -> Result<PathBuf, OpenError> {
         return if named.is_absolute() { Ok(named) } else { Err(OpenError::Relative(named)) };
     }
     let roots = PathBuf::from("/run/cotenant");
-    // By no other environment: a shell and a systemd unit must agree.
+    // Independent of any other environment: a shell and a systemd unit must agree.
     if uid == 0 && (is_initial_namespace() || secure_dir(&roots).is_ok()) {
         return Ok(roots);
     }
@@ -64,7 +64,7 @@ fn is_initial_namespace() -> bool {
 /// [`secure_dir`] of the folder of the state.
 ///
 /// # Errors
-/// Likewise, with a way out.
+/// Likewise, with advice.
 pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
     secure_dir(dir).map_err(|why| {
         let text = format!("{}: {why}; name a folder of your own by {STATE_DIR}", dir.display());
@@ -72,12 +72,13 @@ pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
     })
 }
 
-/// Where process ids mean something: one boot of one machine, seen from one pid namespace.
+/// Scope of process ids: one boot of one machine, seen from one pid namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// `/etc/machine-id`, else the host name: tells our earlier boots from other machines that share a home directory.
+    /// `/etc/machine-id`, otherwise the host name: distinguishes our earlier boots from other machines with the same
+    /// home directory.
     pub host: String,
     /// Inode of the pid namespace.
     pub pidns: u64,
@@ -87,7 +88,7 @@ impl Here {
     /// This machine, now.
     ///
     /// # Errors
-    /// Where `/proc` is not mounted.
+    /// `/proc` is not mounted.
     pub fn read() -> io::Result<Self> {
         let line = |path: &str| {
             Ok::<_, io::Error>(bounded::text(path, Limit::Value)?.trim().replace(char::is_whitespace, "_"))
@@ -113,11 +114,11 @@ pub fn file_name(here: &Here, (pid, start): Identity) -> String {
     format!("journal-{}-{pid}-{start}", here.tag())
 }
 
-/// Makes the folder, for us alone, or checks that nobody else can write into it.
+/// Creates the folder for us only, or checks that others cannot write into it.
 ///
 /// # Errors
-/// Where it cannot be made, is no folder (a symbolic link is not followed), or belongs to or is writable by somebody
-/// else.
+/// If it cannot be created, is no folder (symbolic links are not followed), or belongs to or is writable by other
+/// users.
 pub fn secure_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
@@ -129,10 +130,10 @@ pub fn secure_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder for what the user may show to others, or checks that in it nobody else can replace our files.
+/// Creates a folder whose content may be shown to others, or checks that others cannot replace our files in it.
 ///
 /// # Errors
-/// Where it cannot be made, or belongs to another user than us and root, or everybody can rename what is in it.
+/// If it cannot be created, belongs to a user other than us and root, or lets all users rename its files.
 pub fn open_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let meta = fs::metadata(dir)?;
@@ -143,11 +144,11 @@ pub fn open_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file to append to, a new one or one of ours. Others may have put something else under that name: links are
-/// not followed.
+/// Opens a file of this user to append to, or makes it. Links are not followed, since others may have made one under
+/// that name.
 ///
 /// # Errors
-/// As `open`; `PermissionDenied` where it is not a regular file of ours under this name alone.
+/// As `open`; `PermissionDenied` if it is not a regular file of this user with this name alone.
 pub fn append_own(path: &Path) -> io::Result<File> {
     let open = |new: bool| {
         let mut options = OpenOptions::new();
@@ -173,7 +174,7 @@ fn refuse<T>(why: &str) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// Makes a new file of ours, locked, to be renamed when it is whole, in the place of one that was left there.
+/// Makes a new locked file of this user, to be renamed once complete, in place of a previous one.
 ///
 /// # Errors
 /// As [`open_own`].
@@ -186,13 +187,13 @@ pub fn draft(path: &Path) -> io::Result<File> {
     sys::flock(&file, Lock::Try).map(|()| file)
 }
 
-/// Takes the lock that a file of ours is, which is made where there is none. Closing it gives the lock back.
+/// Takes the lock file of this user, made if missing. Closing it releases the lock.
 ///
-/// Whoever can open a file can hold its lock for as long as they like, so nobody else can: one that an earlier release
-/// left open to others is replaced.
+/// A process that can open a file can hold its lock indefinitely, so others must not: a file left open to others by an
+/// earlier release is replaced.
 ///
 /// # Errors
-/// `WouldBlock` under [`Lock::Try`] where another has it; `PermissionDenied` where something else is there.
+/// `WouldBlock` under [`Lock::Try`] while it is taken; `PermissionDenied` if another kind of file is there.
 pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -210,10 +211,10 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
     }
 }
 
-/// Takes the lock of a file of ours; `None` where there is none any more.
+/// Takes the lock of a file of this user; `None` if it does not exist any more.
 ///
 /// # Errors
-/// `WouldBlock` under [`Lock::Try`] where another has it.
+/// `WouldBlock` under [`Lock::Try`] while it is taken.
 pub fn lock_there(path: &Path, how: Lock) -> io::Result<Option<File>> {
     loop {
         let file = match open_own(OpenOptions::new().read(true), path) {
@@ -226,7 +227,7 @@ pub fn lock_there(path: &Path, how: Lock) -> io::Result<Option<File>> {
     }
 }
 
-/// The file, locked; `None` where it was replaced or removed meanwhile.
+/// The file, locked; `None` if it was replaced or removed meanwhile.
 fn locked(file: File, path: &Path, how: Lock) -> io::Result<Option<File>> {
     sys::flock(&file, how)?;
     match fs::symlink_metadata(path) {
@@ -236,7 +237,7 @@ fn locked(file: File, path: &Path, how: Lock) -> io::Result<Option<File>> {
     }
 }
 
-/// Opens a file of ours without following links; refuses one that belongs to somebody else.
+/// Opens a file of ours without following links; refuses one of another user.
 ///
 /// # Errors
 /// As `open`, and `PermissionDenied`.
@@ -262,7 +263,7 @@ mod tests {
             (0o720, false, true),
             (0o702, false, false),
             (0o777, false, false),
-            // Everybody may write, and nobody replace what is another's.
+            // All users may write, but not replace others' files.
             (0o1777, false, true),
         ] {
             let path = dir.path().join(format!("{mode:o}"));
@@ -275,7 +276,7 @@ mod tests {
         }
         symlink("700", dir.path().join("link")).unwrap();
         assert_eq!(told(secure_dir(&dir.path().join("link"))).as_deref(), Some("it is not a folder"));
-        // What is not there is made, for us alone.
+        // Makes a missing folder, for this user alone.
         let new = dir.path().join("new/er");
         secure_dir(&new).unwrap();
         assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o700);
@@ -301,12 +302,13 @@ mod tests {
         assert!(draft(&dir.path().join("none/file.new")).is_err() && draft(dir.path()).is_err());
     }
 
+    /// Holds daemon/hostile.
     #[test]
     fn a_lock_is_ours_alone_to_hold() {
         let dir = TempDir::new("lock-own");
         let path = dir.path().join("a.lock");
         let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
-        // Somebody holds one that an earlier release has left open to all.
+        // Another process holds one that an earlier release has left open to all.
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let theirs = File::open(&path).unwrap();
@@ -314,7 +316,7 @@ mod tests {
         let ours = lock(&path, Lock::Try).unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(lock(&path, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Whoever removes it while they have it leaves it to the next one.
+        // Removing it while holding it leaves it to the next one.
         fs::remove_file(&path).unwrap();
         drop(ours);
         drop(lock(&path, Lock::Wait).unwrap());
@@ -346,7 +348,7 @@ mod tests {
             ("pipe", "it is no regular file"),
             ("link", "it is a symbolic link; remove it"),
             ("hard", "it is a hard link; remove it"),
-            // What cannot be made is not looked for: the kernel says why.
+            // The file is not searched for elsewhere: the kernel gives the reason.
             ("loop/log", "Too many levels of symbolic links"),
             ("none/log", "No such file or directory"),
         ] {

@@ -1,7 +1,7 @@
-//! A started program behaves as if it had been started without us.
+//! A started program behaves as if started without Cotenant.
 //!
-//! The process that starts it is this binary in a role, which runs before libtest does: the main thread of libtest
-//! would catch the signals that [`Waiter`] holds back in the thread that makes it.
+//! The starting process is this binary in a role, which runs before libtest: libtest's main thread would catch the
+//! signals that [`Waiter`] blocks only in its own thread.
 
 use cotenant_linux::act::placement::Placement;
 use cotenant_linux::act::{self, EFFECTS};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// The first argument of this binary in a role; the name of the role and its own arguments follow.
 const ROLE: &str = "@role";
 
-/// Runs the role that the arguments name, if they do.
+/// Runs the role in the arguments, if any.
 pub fn run_if_asked() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -40,7 +40,7 @@ pub fn run_if_asked() {
     }
 }
 
-/// Runs a command as `cotenant run` does, says what happens, and ends with its code.
+/// Runs a command as `cotenant run` does, prints events, and ends with its code.
 fn runner(args: &[String]) -> ! {
     let mut waiter = Waiter::new().unwrap();
     let mut command = Command::new(&args[0]);
@@ -66,7 +66,7 @@ fn runner(args: &[String]) -> ! {
     }
 }
 
-/// Looks at a program only when it has sent us SIGINT, as Ctrl-C does, and is dead.
+/// Checks a program only when it has sent SIGINT, as Ctrl-C does, and is dead.
 fn latecomer() -> ! {
     let mut waiter = Waiter::new().unwrap();
     let mut command = Command::new("sh");
@@ -81,7 +81,7 @@ fn latecomer() -> ! {
     process::exit(0);
 }
 
-/// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
+/// Places a process on its first CPU, like `cotenant attach`, until a signal arrives.
 fn manager(state_dir: &Path, pid: u32) -> ! {
     let mut waiter = Waiter::new().unwrap();
     let options = JournalOptions { state_dir: state_dir.to_owned(), ..JournalOptions::new().unwrap() };
@@ -111,6 +111,7 @@ fn state(pid: u32) -> Option<char> {
     thread::process_stat(pid).map(|s| char::from(s.state))
 }
 
+/// Holds run/transparent.
 #[test]
 fn exit_codes_pass_through() {
     let code = |args: &[&str]| run(args).end().code();
@@ -120,6 +121,7 @@ fn exit_codes_pass_through() {
     assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(128 + libc::SIGKILL));
 }
 
+/// Holds run/transparent.
 #[test]
 fn what_cannot_be_started_says_so() {
     let dir = TempDir::new("exec");
@@ -136,6 +138,7 @@ fn what_cannot_be_started_says_so() {
     }
 }
 
+/// Holds run/transparent.
 #[test]
 fn signals_pass_through() {
     for (name, signal) in
@@ -183,7 +186,7 @@ fn a_program_that_its_user_has_stopped_stands_still_when_we_are_killed() {
 fn what_it_leaves_behind_comes_to_us() {
     let mut runner =
         run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left $$; exec sleep 1000"]);
-    // Not what the runner says of its child: the two speak in either order.
+    // Not the runner's lines about its child: the two print in either order.
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
     let child: u32 = runner.hear("left").parse().unwrap();
     eventually("it is adopted", || thread::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
@@ -220,14 +223,14 @@ fn pty() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
     // SAFETY: both descriptors are writable; null stands for no name, default settings and default size. The new
-    // descriptors are ours alone.
+    // descriptors are ours only.
     unsafe {
         assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()), 0);
         (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
     }
 }
 
-/// Reads a terminal until a line contains the word; returns what came by then.
+/// Reads a terminal until a line contains the word; returns the text until then.
 fn read_until(terminal: &mut File, word: &str) -> String {
     let mut text = String::new();
     let mut buffer = [0; 256];
@@ -238,7 +241,7 @@ fn read_until(terminal: &mut File, word: &str) -> String {
     text
 }
 
-/// A shell with job control on a terminal of its own, which runs `script`; `$RUN` in it is the runner.
+/// A shell with job control on its own terminal, which runs `script`; `$RUN` in it is the runner.
 fn shell(script: &str) -> (File, process::Child) {
     let (ours, theirs) = pty();
     let exe = std::env::current_exe().unwrap();
@@ -246,7 +249,7 @@ fn shell(script: &str) -> (File, process::Child) {
     shell.args(["-mc", &script.replace("$RUN", &format!("{} {ROLE} runner", exe.display()))]);
     let fd = || theirs.try_clone().unwrap();
     shell.stdin(fd()).stdout(fd()).stderr(fd());
-    // SAFETY: two async-signal-safe system calls: a session of its own, whose terminal is standard input.
+    // SAFETY: two async-signal-safe system calls: a new session, with standard input as its terminal.
     unsafe {
         shell.pre_exec(|| {
             sys::setsid()?;
@@ -259,9 +262,10 @@ fn shell(script: &str) -> (File, process::Child) {
     (ours, shell.spawn().unwrap())
 }
 
+/// Holds run/transparent.
 #[test]
 fn ctrl_c_reaches_the_program_once() {
-    // The runner looks at its own signal when the program has had its: a second one would be another one by then.
+    // The runner handles its own signal after the program got one: passing it on would be a second one.
     let dir = TempDir::new("once");
     let had = dir.path().join("had").display().to_string();
     let program =
@@ -285,6 +289,7 @@ fn what_ended_the_program_does_not_kill_us_after_it() {
     assert_eq!(late.end().code(), Some(0));
 }
 
+/// Holds run/transparent.
 #[test]
 fn ctrl_z_stops_both_and_fg_resumes_both() {
     let (mut terminal, mut shell) = shell("$RUN sleep 1000; read x; fg; echo CODE=$?");

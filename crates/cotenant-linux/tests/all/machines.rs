@@ -1,5 +1,5 @@
-//! Two hundred machines, as `lscpu` and hwloc see them: what each says that CPUs share divides them, and the three
-//! agree unless the difference stands here with its reason.
+//! Two hundred machines, as `lscpu` and hwloc see them: each divides the CPUs by what they share, and the three agree
+//! except for differences listed here with reasons.
 
 use crate::made;
 use crate::oracle::{Seen, Sizes, dump, of_shared, unpacked};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sets of CPUs by what they share, as `lscpu` calls it.
+/// Sets of CPUs by their shared resource, under `lscpu`'s name for it.
 type Groups = BTreeMap<String, BTreeSet<String>>;
 
-/// What other tools are known to read differently of machines that real programs have told of: the tool, the machine,
-/// what of it (all of it: `*`), and why. Each is checked to be so.
+/// Known differences of other tools on machines with real dumps: the tool, the machine, the part (`*`: all), and the
+/// reason. Each is checked to exist.
 const DIFFERENCES: &[(&str, &str, &[&str], &str)] = &[
     ("lscpu", "16em64t-4s2c2t", ALL, NO_POSSIBLE),
     ("lscpu", "16em64t-4s2c2t-offlines", ALL, NO_POSSIBLE),
@@ -41,7 +41,7 @@ const NO_POSSIBLE: &str = "it gives up where sys/devices/system/cpu/possible was
 const RENUMBERED: &str = "it believes lxcfs' list of online CPUs, which numbers them anew";
 const SPANS: &str = "a cache over packages that have memory of their own cannot be";
 
-/// What a tool prints, little where it refuses; `None`, and says so, where there is none.
+/// A tool's output, short on a refusal; `None`, with a message, if it is missing.
 fn told(test: &str, [program, package]: [&str; 2], args: &[&str]) -> Option<String> {
     match Command::new(program).args(args).env("LC_ALL", "C").output() {
         Ok(out) => Some(String::from_utf8(out.stdout).unwrap()),
@@ -55,7 +55,8 @@ fn told(test: &str, [program, package]: [&str; 2], args: &[&str]) -> Option<Stri
 const LSCPU: [&str; 2] = ["lscpu", "util-linux"];
 const LSTOPO: [&str; 2] = ["lstopo-no-graphics", "hwloc-nox"];
 
-/// What `lscpu` says that CPUs share. It numbers the cores of each kind anew, so that they are told apart by kind too.
+/// Shared resources according to `lscpu`. It numbers the cores of each kind separately, so the kind is part of their
+/// identity.
 fn groups_of_lscpu(text: &str, t: &Topology) -> Groups {
     let heads: Vec<&str> = text
         .lines()
@@ -64,7 +65,7 @@ fn groups_of_lscpu(text: &str, t: &Topology) -> Groups {
     let mut found: BTreeMap<(&str, &str, Option<u8>), CpuSet> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&str> = line.split(',').collect();
-        // Without an online CPU that it knows of it prints an empty line.
+        // Without a known online CPU it prints an empty line.
         let Ok(cpu) = cells[0].parse() else { continue };
         for (&head, &cell) in heads.iter().zip(&cells).skip(1).filter(|(_, cell)| !cell.is_empty()) {
             let kind = t.cpu(CpuId(cpu)).and_then(|cpu| cpu.efficiency_class);
@@ -88,7 +89,7 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
     };
     t.cores().iter().for_each(|cpus| add("Core".into(), cpus));
     t.packages().iter().for_each(|cpus| add("Socket".into(), cpus));
-    // Where the kernel knows no nodes we have one, of all.
+    // Without nodes in the kernel we have one, of all CPUs.
     if has_nodes {
         t.nodes().iter().for_each(|node| add("Node".into(), &node.cpus));
     }
@@ -104,10 +105,10 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
     groups
 }
 
-/// What hwloc shows, by name, and the same of us. What both tell otherwise wherever it occurs is made alike:
-/// * hwloc gives a node without CPUs those nearby.
-/// * It keeps nodes that have neither CPUs nor memory, as firmware leaves for devices that may bring some.
-/// * It tells no size where that is 0.
+/// hwloc's objects by name, and ours. Systematic differences are removed:
+/// * hwloc assigns nearby CPUs to a node without any.
+/// * It keeps nodes without CPUs and memory, which firmware reserves for devices.
+/// * It omits sizes of 0.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let (mut ours, mut theirs) = (Seen::ours(t, Sizes::Exact), Seen::console(view));
     let number =
@@ -147,7 +148,7 @@ fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     })
 }
 
-/// What differs between two readings, with both of the first one.
+/// Differences between two readings, for subjects in the first one.
 fn differing<T: PartialEq + std::fmt::Debug>(
     ours: &BTreeMap<String, T>,
     theirs: &BTreeMap<String, T>,
@@ -157,7 +158,7 @@ fn differing<T: PartialEq + std::fmt::Debug>(
     differ.map(|name| (name.clone(), format!("{name}: {:?}, not {:?}", ours.get(name), theirs.get(name)))).collect()
 }
 
-/// Each list of sets names each CPU once.
+/// Each list of sets has each CPU once.
 fn divides(sets: &[&CpuSet], all: &CpuSet) -> bool {
     let named: usize = sets.iter().map(|set| set.len()).sum();
     named == all.len() && sets.iter().fold(CpuSet::new(), |so_far, set| so_far.or(set)) == *all
@@ -172,7 +173,7 @@ fn check_division(name: &str, t: &Topology) {
     for (what, sets, all) in lists {
         assert!(divides(&sets, all), "{name}: {what} {sets:?} do not divide {all}");
     }
-    // A node may have been left out, but no CPU is at two.
+    // A node may be missing, but no CPU is at two.
     let nodes: Vec<&CpuSet> = t.nodes().iter().map(|node| &node.cpus).collect();
     let together = nodes.iter().fold(CpuSet::new(), |so_far, set| so_far.or(set));
     assert!(divides(&nodes, &together), "{name}: nodes {nodes:?}");
@@ -184,7 +185,7 @@ fn check_division(name: &str, t: &Topology) {
     }
 }
 
-/// What is wrong with the reading of one machine.
+/// Faults in the reading of one machine.
 fn judge(test: &str, name: &str, root: &Path, made: bool) -> Vec<String> {
     let t = topology::read(&FsRoot::at(root), None).unwrap_or_else(|e| panic!("{name}: {e}")).topology;
     check_division(name, &t);
@@ -215,6 +216,7 @@ fn both_are_here(test: &str) -> bool {
     [LSCPU, LSTOPO].iter().all(|tool| told(test, *tool, &["--version"]).is_some())
 }
 
+/// Holds see/topology.
 #[test]
 fn machines_of_reports_are_read_as_other_tools_do() {
     let test = "machines_of_reports_are_read_as_other_tools_do";
@@ -240,6 +242,7 @@ fn machines_of_reports_are_read_as_other_tools_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Holds see/topology.
 #[test]
 fn made_up_machines_are_read_as_other_tools_do() {
     const MACHINES: u64 = 200;

@@ -1,6 +1,5 @@
-//! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every
-//! numbering, CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset
-//! forbids.
+//! Machines made from a seed, in the files of Linux: any shape up to 1,024 CPUs, holes in every numbering, CPUs in any
+//! order, some of them offline, nodes without memory and without CPUs, and CPUs forbidden by a cpuset.
 
 use crate::random::Random;
 use cotenant_model::{CpuId, CpuSet};
@@ -12,7 +11,7 @@ use std::path::Path;
 /// The most CPUs of a machine.
 const MOST: usize = 1024;
 
-/// How many parts each part has.
+/// Numbers of parts, each per next larger part.
 #[derive(Debug)]
 struct Shape {
     packages: usize,
@@ -103,7 +102,7 @@ impl Machine<'_> {
     }
 }
 
-/// Makes the machine of a seed below `root`, which is empty; what it is, for people.
+/// Makes the machine of a seed below the empty `root`; returns its description for people.
 pub fn machine(root: &Path, seed: u64) -> String {
     let mut random = Random(seed);
     let shape = match seed {
@@ -126,7 +125,7 @@ pub fn machine(root: &Path, seed: u64) -> String {
     format!("seed {seed}: {shape:?}, online {}, nodes {nodes}, a cpuset: {forbids}", machine.online)
 }
 
-/// The numbers of CPUs by their place: contexts of a core side by side, those of all cores apart, or in no order.
+/// The numbers of CPUs by their place: contexts of a core adjacent, separate, or in no order.
 fn numbering(random: &mut Random, shape: &Shape) -> Vec<u32> {
     let mut numbers = random.numbers(shape.cpus());
     match random.below(3) {
@@ -157,7 +156,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
         )
     });
     machine.put("proc/cpuinfo", &info.collect::<String>());
-    // What the firmware calls them says nothing of their order.
+    // The firmware's numbers do not imply an order.
     let mut ids = |count: usize| {
         let mut ids = random.numbers(count);
         random.shuffle(&mut ids);
@@ -179,7 +178,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
             continue;
         }
         let mut told = vec![
-            // The names that all tools know.
+            // The names known to all tools.
             ("core_siblings", machine.shared(place, shape.package())),
             ("thread_siblings", machine.shared(place, shape.core())),
             ("physical_package_id", packages[place / shape.package()].to_string()),
@@ -221,7 +220,7 @@ fn caches(random: &mut Random, shape: &Shape, second: usize) -> Vec<(u8, &'stati
 }
 
 /// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs,
-/// some without either. Their numbers.
+/// some without either. Returns their numbers.
 fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> CpuSet {
     machine.put("proc/meminfo", "MemTotal:       67108864 kB");
     let span = match random.below(6) {

@@ -1,5 +1,5 @@
-//! The memory of real processes that are no easy ones: they end at any moment, have as many mappings as the kernel
-//! allows, or are somebody else's.
+//! The memory of difficult processes: they end at any moment, have as many mappings as the kernel allows, or belong to
+//! other users.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::memory::{Choice, Memory, Options, areas_of};
@@ -18,6 +18,7 @@ fn notes(memory: &Memory) -> Vec<String> {
 }
 
 /// Ends before, between and after looks, reaped and not: the looks go on, and nobody is told.
+/// Holds see/memory.
 #[test]
 fn processes_may_end_at_any_moment() {
     let mut memory = Memory::new(ACCESSES, &FsRoot::live(), false);
@@ -43,7 +44,7 @@ fn processes_may_end_at_any_moment() {
             assert_eq!(notes(&memory), Vec::<String>::new(), "ended before look {end_after}, reaped: {reaped}");
         }
     }
-    // While it is being looked at: another thread ends it at some moment.
+    // During the look another thread ends it at some moment.
     for _ in 0..20 {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let live = BTreeMap::from([(child.id(), vec![child.id()])]);
@@ -65,6 +66,7 @@ fn processes_may_end_at_any_moment() {
 
 /// Not a million, which a kernel's usual limit (`vm.max_map_count`, 65,530) does not allow;
 /// `a_million_mappings_are_one_note` makes those up.
+/// Holds see/large-processes.
 #[test]
 fn tens_of_thousands_of_mappings_are_read() {
     let (me, fs) = (std::process::id(), FsRoot::live());
@@ -75,8 +77,8 @@ fn tens_of_thousands_of_mappings_are_read() {
     // SAFETY: takes a constant and has no other effect.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     let pairs = 20_000;
-    // SAFETY: a new mapping that nobody else knows; what is written and protected lies inside it. Every second page
-    // is made read-only, which splits it.
+    // SAFETY: a new mapping without other references; writes and protections are inside it. Every second page is made
+    // read-only, which splits it.
     let (start, made) = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -99,10 +101,11 @@ fn tens_of_thousands_of_mappings_are_read() {
     assert!(areas_of(&fs, me).unwrap().len() > 2 * pairs - 2);
     let looked = memory.collector().is_none() || memory.touches(me, me).is_some();
     assert!(looked, "{:?}", notes(&memory));
-    // SAFETY: the mapping from above, which nothing refers to any more. With it each fork of another test is slow.
+    // SAFETY: the mapping from above, without any references left. It would slow each fork of another test.
     unsafe { libc::munmap(start, 2 * pairs * page) };
 }
 
+/// Holds see/memory.
 #[test]
 fn another_users_process_is_one_note() {
     let looked = std::thread::spawn(|| {
@@ -126,6 +129,6 @@ fn another_users_process_is_one_note() {
     assert_eq!((pages, touches), (None, None));
     let of_it: Vec<&String> = notes.iter().filter(|note| note.starts_with("process 1:")).collect();
     assert!(of_it.len() <= 1, "{notes:?}");
-    // Where /proc hides other users' processes it is as if it were gone.
+    // If /proc hides other users' processes, it looks ended.
     assert!(of_it.iter().all(|note| note.contains("CAP_SYS_PTRACE")), "{notes:?}");
 }

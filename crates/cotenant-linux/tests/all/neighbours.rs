@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 const HOG: &str = "COTENANT_TEST_HOG";
 
-/// Processes that share one address space, and what is in it.
+/// Processes that share one address space, and its content.
 const PROCESSES: usize = 40;
 const BYTES: usize = 8 << 30;
 
-/// Where this is to be that program: two of its threads change the protection of all of its memory in turn, for which
-/// the kernel holds the lock most of the time.
+/// The variable for the role of that program: two of its threads alternately change the protection of all of its
+/// memory, for which the kernel holds the lock most of the time.
 pub fn run_if_asked() {
     if std::env::var_os(HOG).is_none() {
         return;
     }
     let (kind, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, ptr::null_mut());
-    // SAFETY: the mapping is this program's own, is only read, and is never unmapped. Those that are cloned wait on
-    // stacks of their own.
+    // SAFETY: the mapping is this program's own, is only read, and is never unmapped. Clones wait on stacks of their
+    // own.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let at = libc::mmap(none, BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0);
@@ -33,7 +33,7 @@ pub fn run_if_asked() {
             std::process::exit(0);
         }
         libc::madvise(at, BYTES, libc::MADV_NOHUGEPAGE);
-        // All of it is the one page of zeros: it has page tables and takes no room.
+        // All of it is the one page of zeros: it has page tables without using memory.
         for page in (0..BYTES).step_by(4096) {
             ptr::read_volatile(at.cast::<u8>().add(page));
         }
@@ -53,7 +53,7 @@ pub fn run_if_asked() {
     std::process::exit(0);
 }
 
-/// A process with this one's address space that waits.
+/// A waiting process with the same address space.
 unsafe fn clone() -> i32 {
     extern "C" fn wait(_: *mut libc::c_void) -> i32 {
         // SAFETY: the calls take plain numbers.
@@ -74,6 +74,7 @@ unsafe fn clone() -> i32 {
 
 /// However many processes keep theirs locked, and however often they are asked, that takes no longer than a few answers
 /// may; what they were started with is known in the end.
+/// Holds undo/pauses.
 #[test]
 fn who_keeps_its_address_space_locked_holds_nobody_up() {
     const ROUNDS: usize = 20;
@@ -96,7 +97,7 @@ fn who_keeps_its_address_space_locked_holds_nobody_up() {
     let mut took = Duration::ZERO;
     let mut late = 0;
     for _ in 0..ROUNDS {
-        let census = look(); // which knows nobody's answer
+        let census = look(); // without any answers yet
         pass(Duration::from_millis(50));
         let begin = Instant::now();
         late += ask(&census).iter().filter(|answer| answer.is_none()).count();

@@ -1,4 +1,4 @@
-//! The sampler on real processes: threads that come and go, programs that replace themselves, leaders that leave first.
+//! The sampler on real processes: short-lived threads, programs that replace themselves, leaders that end first.
 
 use crate::program::{Program, threads_of};
 use cotenant_linux::FsRoot;
@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen, names among it, which are looked at again once a minute; nothing waits
-/// for it in vain unless the test fails.
+/// Long enough for every event, including names, which are read once a minute; only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// After so many milliseconds without a look, threads are observed as soon as they are seen.
@@ -32,9 +31,9 @@ fn machine() -> Topology {
 
 struct Watch {
     observer: Observer,
-    /// When its clock began, unless that only goes as it is told to.
+    /// Start of its clock, unless that only advances on request.
     begin: Option<Instant>,
-    /// How far its clock is ahead.
+    /// The lead of its clock.
     ahead: Duration,
     last: Sample,
     asked: Vec<NewTask>,
@@ -59,7 +58,7 @@ impl Watch {
         Self::new(Target::Trees(vec![program.pid()]), Options::default())
     }
 
-    /// Takes a sample and checks what holds for each.
+    /// Takes a sample and checks the invariants of each.
     fn sample(&mut self) -> &Sample {
         let at = Time::default() + (self.begin.map_or(Duration::ZERO, |begin| begin.elapsed()) + self.ahead);
         let asked = &mut self.asked;
@@ -136,6 +135,7 @@ fn threads_that_come_and_go_are_followed() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
     let (mut left, other) = (Program::start(3), Program::start(2));
@@ -150,7 +150,7 @@ fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
     assert_eq!((watch.tids(), apps(&watch)), (threads_of(other.pid()), vec![1]));
 }
 
-/// A `/proc` in which a test decides who is seen, and which id was handed out last.
+/// A `/proc` in which a test controls the visible processes, and the last assigned id.
 struct Shown(PathBuf);
 
 impl Shown {
@@ -236,7 +236,7 @@ fn a_thread_that_takes_the_place_of_another_is_found_within_a_second_or_so() {
     program.ask("exit 1");
     program.ask("spawn 1");
     shown.last_id(4_001);
-    // No counter tells of the end of the one, there are as many as before, and nobody else is born.
+    // No counter signals the end of one, the number is unchanged, and no other process starts.
     let changes: Vec<_> = [1, 2, 3, 1_001].map(update).into_iter().collect();
     assert!(changes[..3].iter().all(|changes| changes.born.is_empty()), "{changes:?}");
     let now = worker(&program);
@@ -263,6 +263,8 @@ fn threads_that_live_shorter_than_an_interval_do_no_harm() {
 /// What is asked for a thread is what it costs: its mask, and with that a line in the journal where it has one of ours.
 /// A script whose programs live for milliseconds: what is shown of it is what the kernel adds up, but for the clock
 /// ticks that are cut off.
+/// Promise record/adds-up: CPU time that is shown adds up to what was used, including processes that ended before
+/// they were counted.
 #[test]
 fn what_ends_before_it_is_counted_is_part_of_the_application() {
     let script = "for i in $(seq 50); do head -c 4000000 /dev/zero | md5sum; done; read x";
@@ -283,7 +285,7 @@ fn what_ends_before_it_is_counted_is_part_of_the_application() {
         let stat = TaskStat::parse(&stat).unwrap();
         let used = (stat.ticks + stat.ended_ticks) as f64 / cotenant_linux::sys::ticks_per_second() as f64;
         let waits = std::fs::read_to_string(format!("/proc/{}/syscall", shell.id())).unwrap();
-        // A shell that has just begun reads, too.
+        // A newly started shell reads, too.
         if used > 0.3 && waits.starts_with("0 ") && view.tasks.len() == 1 && shown > used - 0.15 {
             assert!(shown < used + 0.05, "{shown} s shown, {used} s used");
             break;
@@ -301,7 +303,7 @@ fn a_thread_that_ends_before_the_next_look_is_not_opened() {
     let mut watch = Watch::tree(&program);
     let known = watch.asked.len();
     assert_eq!(known, 16);
-    watch.begin = None; // a busy machine takes its time
+    watch.begin = None; // a busy machine needs time
     watch.ahead = Duration::from_secs(100);
     watch.sample();
     for _ in 0..10 {
@@ -356,7 +358,7 @@ fn burned_time_is_seen(options: Options) {
     program.ask("burn 20");
     let used = (program.cpu_us() - used_before) * 1_000;
     assert!(used >= 40 * 20_000_000, "each of 40 threads burned 20 ms: {used}");
-    // What sleepers did is seen late, never lost.
+    // Usage of sleepers is seen late, never lost.
     watch.until("the burned time", |w| w.cpu_ns() - before >= used * 97 / 100);
     let seen = watch.cpu_ns() - before;
     assert!(seen <= used * 103 / 100 + 50_000_000, "saw {seen} ns of {used}");
@@ -437,8 +439,7 @@ fn no_descriptor_is_left_behind() {
     assert!(open() > 0);
 }
 
-/// Descriptors that stand for the observed: perf events, and files of `/proc/PID/task`. Other tests run beside this
-/// one.
+/// Descriptors for the observed processes: perf events, and files of `/proc/PID/task`. Other tests run concurrently.
 fn own_descriptors(watch: &Watch) -> usize {
     watch.observer.descriptors()
 }
@@ -450,12 +451,12 @@ fn sampling_after_the_end_finds_nothing_and_no_error() {
     let mut watch = Watch::tree(&program);
     assert_eq!(watch.last.tasks.len(), 64);
     program.kill_without_reaping();
-    // In the sample in which it dies its threads may be found gone sooner than itself.
+    // In the sample of its death, its threads may be found ended before itself.
     watch.until("the zombie to be left out", |w| w.last.tasks.is_empty() && w.observer.is_empty());
     drop(program);
     watch.sample();
     assert!(watch.last.tasks.is_empty());
-    // Observing what is not there, from the beginning.
+    // Observing a missing process, from the beginning.
     let watch = Watch::new(Target::Trees(vec![pid]), Options::default());
     assert!(watch.last.tasks.is_empty() && watch.observer.is_empty());
 }
@@ -475,11 +476,11 @@ fn descendants_are_found_orphans_too() {
     // Named pids have no children.
     let alone = Watch::new(Target::Pids(vec![program.pid()]), Options::default());
     assert_eq!(alone.tids(), threads_of(program.pid()));
-    // Whoever comes late finds what was born before, below each of the roots.
+    // A late observer finds existing processes, below each of the roots.
     let other = Program::start(1);
     let late = Watch::new(Target::Trees(vec![program.pid(), other.pid()]), Options::default());
     assert!([child, other.pid()].iter().all(|pid| late.tids().contains(pid)), "{:?}", late.tids());
-    // The observer does not observe itself where it stands in the tree.
+    // The observer does not observe itself in the tree.
     let above = Watch::new(Target::Trees(vec![std::os::unix::process::parent_id()]), Options::default());
     assert!(above.observer.processes().all(|pid| pid != std::process::id()));
     drop(other);
@@ -491,8 +492,8 @@ fn descendants_are_found_orphans_too() {
     watch.until("the end", |w| w.last.tasks.is_empty());
 }
 
-/// Whether nobody is left but the leader of a program of that name. In the sample in which that is executed, the
-/// others may not be looked at yet.
+/// Whether only the leader of a program of that name is left. In the sample of its exec, the others may not be read
+/// yet.
 fn is_all(watch: &Watch, leader: u32, name: &str) -> bool {
     watch.last.tasks.len() == 1 && watch.last.tasks[0].info.tid == leader && watch.last.tasks[0].info.comm == name
 }
@@ -504,10 +505,10 @@ fn a_leader_that_leaves_first_is_left_out() {
     let leader = program.pid();
     assert!(watch.tids().contains(&leader));
     program.tell("leave");
-    // The other threads, and the one that listens instead, which may be found later than that the leader is dead.
+    // The other threads, and the listening one, which may be found later than the leader's death.
     watch.until("the leader to be left out", |w| !w.tids().contains(&leader) && w.last.tasks.len() == 4 + 1);
     assert!(!watch.observer.is_empty());
-    // A thread of it executes another program and takes the leader's place.
+    // One of its threads executes another program and becomes the leader.
     program.tell_thread("exec");
     watch.until("the new program", |w| is_all(w, leader, "sleep"));
 }

@@ -1,4 +1,4 @@
-//! A machine as hwloc shows it, from our topology and from `lstopo`'s console view, in one form that can be compared.
+//! A machine in hwloc's view, from our topology and from `lstopo`'s console view, in one comparable form.
 
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use cotenant_model::{CpuId, CpuSet};
@@ -9,11 +9,11 @@ use std::process::Command;
 /// Objects by hwloc's name of their type; each as text: its CPUs, its number, its sizes.
 pub type Objects = BTreeMap<String, Vec<String>>;
 
-/// What is compared.
+/// The compared parts.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub objects: Objects,
-    /// The distance table between the nodes that are there, in ascending order of number.
+    /// The distance table between the present nodes, in ascending order of number.
     pub distances: Vec<Vec<u64>>,
     /// CPUs of each kind of core, weakest first; empty where all are alike.
     pub kinds: Vec<String>,
@@ -21,14 +21,14 @@ pub struct Seen {
     pub absent: String,
 }
 
-/// How much of the numbers is shown.
+/// Precision of the numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sizes {
     /// hwloc 2: kB.
     Exact,
     /// hwloc 3: three digits and a unit.
     Rounded,
-    /// Only what both know, for synthetic machines, of which hwloc makes up the rest.
+    /// The common parts for synthetic machines, since hwloc invents the rest.
     Ignored,
 }
 
@@ -44,7 +44,7 @@ fn size(bytes: u64, sizes: Sizes) -> String {
     }
 }
 
-/// How far inside something is, of what has the same CPUs.
+/// Depth of an object among those with the same CPUs.
 fn depth(r: &Resource) -> u8 {
     match r.kind {
         Kind::Package => 0,
@@ -64,8 +64,8 @@ fn object(cpus: &CpuSet, number: Option<u32>, details: &[(&str, String)]) -> Str
 }
 
 impl Seen {
-    /// Our topology as hwloc would show it: hwloc removes what is offline or not allowed, and packages (or others)
-    /// that then hold neither a CPU nor a memory node.
+    /// Our topology in hwloc's form: hwloc removes offline and disallowed CPUs, and packages (or others) that then have
+    /// neither a CPU nor a memory node.
     pub fn ours(t: &Topology, sizes: Sizes) -> Self {
         let usable = t.usable();
         let mut objects = Objects::new();
@@ -80,7 +80,7 @@ impl Seen {
         }
         for r in t.resources() {
             let cpus = r.cpus.and(usable);
-            // A node is attached to the outermost of those that have its CPUs.
+            // A node is attached to the outermost object with its CPUs.
             let is_inner = cpus.is_empty() && t.resources().iter().any(|o| o.cpus == r.cpus && depth(o) < depth(r));
             let holds_node = !is_inner && nodes.iter().any(|n| !n.cpus.is_empty() && n.cpus.is_subset(&r.cpus));
             if cpus.is_empty() && !holds_node {
@@ -166,7 +166,7 @@ impl Seen {
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for (i, line) in tree.iter().enumerate() {
             *found.entry(line.kind.clone()).or_default() += 1;
-            // A memory node has the CPUs of what it is attached to.
+            // A memory node has the CPUs of its parent.
             let holder =
                 if line.kind == "NUMANode" { (0..i).rev().find(|&j| tree[j].indent < line.indent) } else { Some(i) };
             let cpus: CpuSet = match holder {
@@ -238,7 +238,7 @@ impl Line {
     }
 }
 
-/// Where the shared data lie; says why a test does nothing where they are absent.
+/// The place of the shared data; prints why a test is skipped without them.
 pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
     of_shared(test, &format!("data/{path}"))
 }
@@ -261,12 +261,12 @@ pub fn of_shared(test: &str, path: &str) -> Option<PathBuf> {
 /// The root of an unpacked dump.
 pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
     let done = unpacked(test, &shared(test, &format!("topologies/{name}.tar.bz2"))?, name)?;
-    // The archive holds one folder, whose name is not always the archive's.
+    // The archive has one folder, whose name may differ from the archive's.
     let root = std::fs::read_dir(&done).unwrap().next().unwrap().unwrap().path();
     Some(root)
 }
 
-/// What an archive holds. Unpacks it once; other tests may be at it at the same time.
+/// The content of an archive. Unpacks it once, possibly concurrently with other tests.
 pub fn unpacked(test: &str, archive: &Path, name: &str) -> Option<PathBuf> {
     let done = Path::new(env!("CARGO_TARGET_TMPDIR")).join("topologies").join(name);
     if !done.exists() {
@@ -285,7 +285,7 @@ pub fn unpacked(test: &str, archive: &Path, name: &str) -> Option<PathBuf> {
     Some(done)
 }
 
-/// A copy of what is read of a dump, for a test to change; `None` where there is no dump.
+/// A copy of the read parts of a dump, for a test to change; `None` without a dump.
 pub fn copy(test: &str, name: &str) -> Option<PathBuf> {
     let from = dump(test, name)?;
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.{}.{name}", std::process::id()));
@@ -311,7 +311,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// What `lstopo-no-graphics` prints; `None`, and says so, where it is not installed.
+/// Output of `lstopo-no-graphics`; `None`, with a message, if it is not installed.
 pub fn lstopo(test: &str, args: &[&str]) -> Option<String> {
     let out = match Command::new("lstopo-no-graphics").args(args).output() {
         Ok(out) => out,

@@ -1,4 +1,4 @@
-//! Orders to nap: obeyed, acknowledged, and worth nothing once their giver is dead.
+//! Orders to nap: obeyed, acknowledged, and void once their sender is dead.
 
 use crate::program::orders::of;
 use crate::program::{Program, kill};
@@ -7,10 +7,10 @@ use cotenant_linux::sys;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen.
+/// Long enough for every awaited event.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Asks until there is an answer.
+/// Repeats until there is a result.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -32,13 +32,13 @@ fn obedient() -> (Program, Orders) {
     let mut program = Program::start(1);
     assert!(of(program.pid()).unwrap().is_none(), "no memory before the first mark");
     program.ask("obey");
-    // Memory that is only half made is refused.
+    // Half-initialised memory is refused.
     let orders =
         until("the first mark", || of(program.pid()).ok().flatten().filter(|orders| orders.naps().looked.is_some()));
     (program, orders)
 }
 
-/// Waits until the program has looked for orders this many times; each look is at another time.
+/// Waits until the program has looked for orders this many times; the looks are at different times.
 fn looks(orders: &Orders, times: usize) {
     let mut last = orders.naps().looked;
     for _ in 0..times {
@@ -46,11 +46,12 @@ fn looks(orders: &Orders, times: usize) {
     }
 }
 
+/// Holds qos/marked.
 #[test]
 fn a_marked_program_naps_as_ordered_and_says_so() {
     let (_program, orders) = obedient();
     assert_eq!((orders.naps().count, orders.naps().end), (0, None));
-    // Where this thread is held up for longer than the nap, the order has passed: once more.
+    // If this thread is delayed for longer than the nap, the order has expired: once more.
     let (end, naps) = until("a nap", || {
         let begun = orders.naps().count;
         let end = sys::monotonic() + Duration::from_millis(200);
@@ -59,7 +60,7 @@ fn a_marked_program_naps_as_ordered_and_says_so() {
         until("its end", || over().then_some(()));
         (orders.naps().count > begun).then(|| {
             until("its end", || orders.naps().end);
-            (end, orders.naps()) // all of it: the end is written last
+            (end, orders.naps()) // complete, since the end is written last
         })
     });
     assert!(naps.begin.unwrap() < end && naps.end.unwrap() >= end, "{end:?} {naps:?}");
@@ -67,7 +68,7 @@ fn a_marked_program_naps_as_ordered_and_says_so() {
     assert_eq!((naps.count, naps.napping), (1, 0));
 }
 
-/// Whether a signal to stop has arrived at every thread: each goes on until it notices.
+/// Whether a signal to stop has arrived at every thread: each continues until it notices.
 fn all_stopped(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().all(|task| {
@@ -76,6 +77,7 @@ fn all_stopped(pid: u32) -> bool {
     })
 }
 
+/// Holds qos/marked.
 #[test]
 fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     let (program, orders) = obedient();
@@ -87,7 +89,7 @@ fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     orders.withdraw();
     looks(&orders, 3);
     assert_eq!(orders.naps().count, 0, "above the caps");
-    // The program is stopped while the order is fresh, and goes on while it is stale but not over.
+    // The program is stopped while the order is fresh, and continues while it is stale but not over.
     signal(program.pid(), libc::SIGSTOP);
     until("all its threads stand", || all_stopped(program.pid()).then_some(()));
     orders.nap(sys::monotonic() + Duration::from_millis(950), orders::LONGEST_NAP);
@@ -103,6 +105,7 @@ fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     assert_eq!(again.naps().count, 0, "who goes away takes the order along");
 }
 
+/// Holds qos/marked.
 #[test]
 fn who_gives_orders_and_is_killed_leaves_nobody_napping() {
     let (program, orders) = obedient();
@@ -120,6 +123,7 @@ fn who_gives_orders_and_is_killed_leaves_nobody_napping() {
     assert!(after.looked > before.looked);
 }
 
+/// Holds speed/foreign-memory.
 #[test]
 fn memory_that_is_not_to_be_trusted_gets_no_orders() {
     for (how, why) in [

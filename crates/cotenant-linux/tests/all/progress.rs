@@ -1,4 +1,4 @@
-//! What programs report through libcotenant, what OpenMP and MPI count of them, and what they only pretend to.
+//! Progress reported through libcotenant, counted by OpenMP and MPI, or forged.
 
 use crate::program::Program;
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen.
+/// Long enough for every awaited event.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Watch {
@@ -39,7 +39,7 @@ impl Watch {
         self.observer.sample(at, &mut |new| new.mask.clone()).unwrap().apps.remove(0)
     }
 
-    /// Samples until `done`; what was seen then.
+    /// Samples until `done`; returns the result.
     fn until(&mut self, what: &str, mut done: impl FnMut(&AppSample) -> bool) -> AppSample {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    /// Samples until something is refused; the remark.
+    /// Samples until a report is refused; returns the remark.
     fn refusal(&mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -111,6 +111,7 @@ fn who_only_looks_for_orders_has_no_progress() {
     assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
 }
 
+/// Holds speed/reports.
 #[test]
 fn what_was_reported_outlives_who_did() {
     let mut program = Program::start(2);
@@ -128,6 +129,7 @@ fn what_was_reported_outlives_who_did() {
     assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 11);
 }
 
+/// Holds speed/reports.
 #[test]
 fn children_and_other_programs_in_its_place_are_added_up() {
     let mut program = Program::start(2);
@@ -145,6 +147,8 @@ fn children_and_other_programs_in_its_place_are_added_up() {
     assert_eq!(watch.app().progress, Some(26));
 }
 
+/// Promise speed/foreign-memory: Shared memory that is foreign, truncated, unsealed or of another version is refused;
+/// it gets no orders and takes no memory.
 #[test]
 fn what_no_libcotenant_made_is_refused_with_a_reason() {
     for (how, why) in [
@@ -176,17 +180,18 @@ fn what_is_still_being_made_is_no_forgery() {
     let mut program = Program::start(1);
     program.ask("forge unbegun");
     let mut watch = Watch::new(program.pid());
-    watch.app(); // a process is looked at as soon as it is there
+    watch.app(); // a process is checked as soon as it exists
     assert_eq!(watch.observer.refused_reports().next(), None);
     program.ask("units 3");
     assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
     assert_eq!(watch.observer.refused_reports().next(), None);
 }
 
+/// Holds speed/foreign-memory.
 #[test]
 fn counts_that_cannot_be_are_absent() {
     let mut program = Program::start(1);
-    program.ask("forge nothing"); // right in all but its numbers
+    program.ask("forge nothing"); // valid except for its numbers
     let remark = Watch::new(program.pid()).refusal();
     assert!(remark.contains("2^50"), "{remark}");
     let mut program = Program::start(1);
@@ -204,6 +209,7 @@ fn counts_that_cannot_be_are_absent() {
 }
 
 /// Reading holes takes no memory, and only so much is read.
+/// Holds speed/foreign-memory.
 #[test]
 fn reports_full_of_holes_take_no_memory() {
     const LIARS: usize = 200;
@@ -230,7 +236,7 @@ fn reports_full_of_holes_take_no_memory() {
     let (ours, before) = (shared_kib(), theirs());
     let mut watch = Watch::new(program.pid());
     watch.observer.sample(Time(0), &mut |new| new.mask.clone()).unwrap();
-    // Some are looked at in each sample, and all of them at most so often.
+    // Some are checked in each sample, and all of them at most so often.
     for _ in 0..LIARS / 4 {
         watch.app();
     }
@@ -260,6 +266,8 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
+/// Promise speed/harmless: The libraries build into C and Rust programs as installed, end no program, and count MPI
+/// and OpenMP without changing a call.
 #[test]
 fn the_example_in_c_reports_through_the_installed_library() {
     for tool in ["gcc", "pkg-config"] {
@@ -286,7 +294,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
         done(gcc.args(libraries).arg("-o").arg(&binary));
         let mut server = Command::new(&binary);
         server.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Nobody looks: it does the same.
+        // Without an observer it behaves the same.
         let unseen = server.spawn().unwrap().wait_with_output().unwrap();
         assert_eq!((unseen.status.code(), unseen.stdout), (Some(0), b"7484.471\n".to_vec()), "{kind}");
         let mut running = server.spawn().unwrap();
@@ -303,7 +311,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A thousand iterations in each of four schedules, of which the chunked static one tells six; a hundred tasks, five
+/// A thousand iterations in each of four schedules, of which the chunked static one reports six; a hundred tasks, five
 /// parallel regions.
 const LOOPS: &str = r#"
 #include <stdio.h>
@@ -335,6 +343,7 @@ int main(void) {
 }
 "#;
 
+/// Holds speed/harmless.
 #[test]
 fn what_openmp_sees_done_is_counted() {
     let library = Command::new("clang-19").arg("-print-file-name=libomp.so").output();
@@ -358,7 +367,7 @@ fn what_openmp_sees_done_is_counted() {
     let output = running.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"1998100\n".to_vec()));
 
-    // Who names a tool keeps it, and who names none of ours has none.
+    // A named tool is kept, and without naming ours there is none.
     loops.env("OMP_TOOL_LIBRARIES", "another.so");
     progress::counted_by_openmp(&mut loops);
     let mut running = loops.spawn().unwrap();
@@ -370,7 +379,7 @@ fn what_openmp_sees_done_is_counted() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// As much of MPI as the program below calls: each call answers by its arguments.
+/// The part of MPI used by the program below: each call answers by its arguments.
 const MPI: &str = r"
 #ifndef LOADED
 int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
@@ -409,6 +418,7 @@ int main(int argc, char **argv) {
 
 /// Ten calls with twelve arguments, one of Fortran with thirteen, one of a library that the program loads for itself;
 /// and a hundred that only ask.
+/// Holds speed/harmless.
 #[test]
 fn calls_of_mpi_are_counted_and_change_nothing() {
     if !has("gcc") {
@@ -438,7 +448,7 @@ fn calls_of_mpi_are_counted_and_change_nothing() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A program with a seccomp filter that ends it for one call, before or after its first report, and a child of it that
+/// A program with a seccomp filter that kills it for one call, before or after its first report, and its child that
 /// reports, too.
 const FILTERED: &str = r#"
 #define _GNU_SOURCE
@@ -491,6 +501,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Holds speed/harmless.
 #[test]
 fn no_filter_ends_a_program_for_what_the_library_asks() {
     if !has("gcc") {
@@ -523,7 +534,7 @@ fn no_filter_ends_a_program_for_what_the_library_asks() {
         gcc.arg("-O1").arg("-I").arg(include).arg(folder.join("filtered.c")).arg("-o").arg(&program);
         gcc.arg(lib.join(library)).args(["-lpthread", "-ldl"]).arg(format!("-Wl,-rpath,{}", lib.display()));
         done(&mut gcc);
-        // Nor has the library anything to allocate.
+        // The library has no memory to allocate either.
         let status = Command::new(&program).args(["late", "0", "room"]).status().unwrap();
         assert!(status.success(), "{library}: {status}");
         for (when, how) in [("early", "kill"), ("late", "kill"), ("late", "trap")] {
@@ -569,6 +580,7 @@ int main(void) {
 "#;
 
 /// An error handler that jumps out of a call, and calls that a program asks for and no MPI has.
+/// Holds speed/harmless.
 #[test]
 fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     if !has("gcc") {
@@ -578,7 +590,7 @@ fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     let folder = std::env::temp_dir().join(format!("cotenant-mpi-jumps-{}", std::process::id()));
     let prefix = installed(&folder);
     let at = |name: &str| folder.join(name);
-    // Fortran's calls go through those of C.
+    // Fortran's calls use those of C.
     let mpi = "#include <setjmp.h>\njmp_buf *jump;\n\
                int MPI_Send(const void *a, int b, int c, int d, int e, long f) { if (jump) longjmp(*jump, 1); return 0; }\n\
                void mpi_send_(int *a) { MPI_Send(0, 0, 0, 0, 0, 0); *a = 0; }\n";

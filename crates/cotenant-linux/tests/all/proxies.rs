@@ -1,4 +1,4 @@
-//! What programs do becomes a speed, where somebody asked for it.
+//! Programs' work as a speed, for a client that requests it.
 
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, What};
 use cotenant_linux::sense::processes::Target;
@@ -41,6 +41,7 @@ fn after(ms: u64, before: &Sample, host: &mut LinuxHost) -> Sample {
 /// It may wait long for a CPU.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Holds speed/proxies.
 #[test]
 fn a_program_that_reads_has_a_speed() {
     let reader = Reader::start();
@@ -63,6 +64,7 @@ fn a_program_that_reads_has_a_speed() {
     host.finish();
 }
 
+/// Holds speed/proxies.
 #[test]
 fn nothing_is_counted_unasked() {
     let reader = Reader::start();

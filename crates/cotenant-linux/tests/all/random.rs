@@ -1,4 +1,4 @@
-//! Numbers that look drawn, and are the same in every run.
+//! Numbers that look random, and are the same in every run.
 
 /// A small generator (`SplitMix64`).
 pub struct Random(pub u64);
@@ -12,7 +12,7 @@ impl Random {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 
-    /// Whether it is one time of `n`.
+    /// True once in `n` times.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -23,7 +23,7 @@ impl Random {
         }
     }
 
-    /// `count` different numbers in ascending order; one time of three some between them are left out.
+    /// `count` different numbers in ascending order, in a third of the cases with gaps.
     pub fn numbers(&mut self, count: usize) -> Vec<u32> {
         let holes = if self.once_in(3) { 1 + self.below(count) } else { 0 };
         let mut all: Vec<u32> = (0..(count + holes) as u32).collect();

@@ -1,4 +1,4 @@
-//! A run whose metric is refused.
+//! A run with a refused metric.
 
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::{processes::Target, topology};
@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 /// After so long, and not before; once it has been, what was started is asked to end, which here is nothing.
+/// Holds speed/bad-metric.
 #[test]
 fn a_metric_that_was_refused_for_long_ends_the_run() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! What `topo --gather` saves reads as the machine that it was saved from, by Cotenant and by hwloc.
+//! The output of `topo --gather` reads as the saved machine, by Cotenant and by hwloc.
 
 use crate::oracle::{Seen, dump, lstopo};
 use cotenant_linux::FsRoot;
@@ -7,7 +7,7 @@ use cotenant_linux::sense::topology::archive::save;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder that is not there yet.
+/// A folder that does not exist yet.
 fn scratch(test: &str, name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gather-{test}-{name}"));
     let _ = std::fs::remove_dir_all(&path);

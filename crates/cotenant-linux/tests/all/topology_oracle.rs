@@ -1,5 +1,7 @@
-//! Topologies as hwloc sees them: the dumps of real machines with the views that hwloc's own tests expect, and the
+//! Topologies in hwloc's view: the dumps of real machines with the views expected by hwloc's own tests, and the
 //! installed `lstopo` on the same dumps, on this machine and on synthetic descriptions.
+//!
+//! Holds see/topology.
 
 use crate::oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use cotenant_linux::FsRoot;
@@ -18,7 +20,7 @@ fn same(ours: &Seen, theirs: &Seen, what: &str) {
     assert_eq!(ours, theirs, "{what}");
 }
 
-/// Against the view that hwloc's test expects, and against the installed lstopo: console, XML of format 2 and of
+/// Compared with the view expected by hwloc's test, and with the installed lstopo: console, XML of format 2 and of
 /// format 1.
 fn check(name: &str, test: &str) {
     let Some(root) = dump(test, name) else { return };
@@ -33,16 +35,16 @@ fn check(name: &str, test: &str) {
         let args = ["--input", root, "--of", "xml", "--export-xml-flags", format];
         let theirs = Seen::ours(&xml::parse(&lstopo(test, &args).unwrap()).unwrap(), Sizes::Exact);
         let mut ours = Seen::ours(&t, Sizes::Exact);
-        // Our topologies have no packages without CPUs, so that one whose CPUs hwloc removed is not read from its XML.
+        // Our topologies have no packages without CPUs, so one whose CPUs hwloc removed is not read from its XML.
         ours.objects.get_mut("Package").unwrap().retain(|object| !object.starts_with(' '));
         if format == "1" {
-            // Format 1 knows neither kinds of cores nor clusters.
+            // Format 1 has neither kinds of cores nor clusters.
             ours.kinds.clear();
             ours.objects.remove("Group(Cluster)");
         }
         same(&ours, &theirs, &format!("lstopo's XML, flags {format}"));
     }
-    // With what the cpuset forbids: the same machine, and the same marks.
+    // Including CPUs forbidden by the cpuset: the same machine with marks.
     let whole = lstopo(test, &["--input", root, "--disallowed", "--of", "xml"]).unwrap();
     let theirs = xml::parse(&whole).unwrap();
     assert_eq!(t.usable(), theirs.usable(), "allowed CPUs");
@@ -79,7 +81,7 @@ dumps! {
     sixteen_packages: "96em64t-4no4pa3ca2co",
 }
 
-/// What is done to a copy of a dump.
+/// The changes to a copy of a dump.
 type Change<'a> = &'a dyn Fn(&std::path::Path);
 
 /// Real dumps with something taken away or changed, against the installed lstopo.
@@ -115,8 +117,8 @@ fn changed_dumps() {
     ];
     for name in ["16em64t-4s2c2t", "48amd64-4pa2n6c-sparse"] {
         for (what, change) in changes {
-            // On the second only what concerns nodes. Not the CPU without topology: lstopo 2 then shows its node at
-            // the machine.
+            // On the second only the parts about nodes. Not the CPU without topology, whose node lstopo 2 shows at the
+            // machine.
             if name.starts_with("48") && !["no nodes", "one CPU"].contains(&what) {
                 continue;
             }
@@ -145,7 +147,7 @@ fn xml_files() {
             let counts = (t.packages().len(), t.nodes().len(), t.cores().len(), t.cpus().len(), t.llc_domains().len());
             assert_eq!(counts, (24, 24, 192, 384, 24));
         }
-        // The installed lstopo may be older than the file: formats 3 and 2 differ in nothing that is read here.
+        // The installed lstopo may be older than the file: formats 3 and 2 are the same in the parts read here.
         let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.2.xml"));
         let format_3 = fs::read_to_string(&path).unwrap();
         fs::write(&copy, format_3.replace("topology version=\"3.0\"", "topology version=\"2.0\"")).unwrap();
@@ -165,7 +167,7 @@ fn this_machine() {
     let Some(view) = lstopo(test, &["--of", "xml"]) else { return };
     let theirs = xml::parse(&view).unwrap();
     let (mut ours, mut theirs) = (Seen::ours(&found.topology, Sizes::Exact), Seen::ours(&theirs, Sizes::Exact));
-    // hwloc asks the CPUs themselves too (cpuid), which tells kinds of cores that sysfs may hide, and sets its own
+    // hwloc also queries the CPUs themselves (cpuid), which shows kinds of cores that sysfs may hide, and sets its own
     // cpukinds.
     ours.kinds.clear();
     theirs.kinds.clear();
@@ -201,7 +203,7 @@ fn synthetic_descriptions() {
         let Some(view) = lstopo(test, &["--input", text, "--if", "synthetic", "--of", "xml"]) else { return };
         let theirs = xml::parse(&view).unwrap();
         let (mut a, mut b) = (Seen::ours(&ours, Sizes::Ignored), Seen::ours(&theirs, Sizes::Ignored));
-        // hwloc's groups have no subtype, so that ours cannot be told from those that it makes for nodes.
+        // hwloc's groups have no subtype, so that ours are indistinguishable from those that it makes for nodes.
         a.objects.remove("Group(Cluster)");
         b.objects.remove("Group(Cluster)");
         same(&a, &b, text);

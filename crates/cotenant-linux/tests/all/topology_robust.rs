@@ -8,7 +8,7 @@ use cotenant_model::topology::xml;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Cuts, overwrites, repeats or inserts something.
+/// Cuts, overwrites, repeats or inserts a part.
 fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
     let mut bytes = text.to_vec();
     let at = random.below(bytes.len() + 1);
@@ -42,6 +42,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn damaged_dumps() {
     let test = "damaged_dumps";
@@ -53,7 +54,7 @@ fn damaged_dumps() {
         let mut random = Random(7);
         let (mut read, mut refused) = (0, 0);
         for _ in 0..150 {
-            // Several at once, so that what contradicts what varies.
+            // Several at once, so that contradictions vary.
             let hit: Vec<(PathBuf, Vec<u8>)> = (0..=random.below(12))
                 .map(|_| all[random.below(all.len())].clone())
                 .map(|path| (path.clone(), fs::read(&path).unwrap()))
@@ -78,6 +79,7 @@ fn damaged_dumps() {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn damaged_xml() {
     let Some(path) = shared("damaged_xml", "topologies/40intel64-2g2n4c+pcilocality.xml") else { return };

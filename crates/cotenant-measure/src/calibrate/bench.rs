@@ -1,17 +1,17 @@
-//! What calibration asks of a machine.
+//! What calibration needs of a machine.
 
 use cotenant_model::ids::{CpuId, NodeId};
 
 /// A program to run on all these CPUs at once, one thread each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// Name of the kernel, as `cotenant kernel --list` knows it.
+    /// Name of the kernel, as in `cotenant kernel --list`.
     pub kernel: &'static str,
     /// One thread on each.
     pub cpus: Vec<CpuId>,
-    /// Steps of computation between two shared accesses, for kernels that share.
+    /// Steps of computation between two shared accesses, for sharing kernels.
     pub compute: Option<u64>,
-    /// The node that its memory is to come from; `None` = where each thread runs.
+    /// The node of its memory; `None`: where each thread runs.
     pub memory: Option<NodeId>,
 }
 
@@ -21,48 +21,47 @@ impl Load {
     }
 }
 
-/// What a thread of a load did.
+/// Results of a thread of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadRate {
     /// Units of work per second of wall-clock time.
     pub per_s: f64,
-    /// Units of work per second of its CPU time, which hardly notices other programs.
+    /// Units of work per second of its CPU time, which is nearly independent of other programs.
     pub per_cpu_s: f64,
     /// Bytes moved per second.
     pub bytes_per_s: f64,
-    /// Fraction of the units that were transfers from another CPU, 0–1.
+    /// Fraction (0–1) of the units that were transfers from another CPU.
     pub transfers: f64,
 }
 
 /// A machine that can be measured.
 pub trait Bench {
-    /// Runs loads beside each other for a while; one result per load and thread.
+    /// Runs co-running loads for a while; one result per load and thread.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason if it could not.
     fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<ThreadRate>>, String>;
 
     /// One-way latency of a line between two CPUs, nanoseconds.
     ///
     /// # Errors
-    /// Why it could not be measured.
+    /// The reason if it could not be measured.
     fn latency_ns(&mut self, a: CpuId, b: CpuId) -> Result<f64, String>;
 
-    /// Time that it takes to move a thread between two CPUs, microseconds.
+    /// Time of a thread's move between two CPUs, microseconds.
     ///
     /// # Errors
-    /// Why it could not be measured.
+    /// The reason if it could not be measured.
     fn migration_us(&mut self, a: CpuId, b: CpuId) -> Result<f64, String>;
 
-    /// Cycles of one step of the kernel `cpu`: 4 on x86, where it is a multiplication and an addition that wait for
-    /// each other; `None` where it is not known.
+    /// Cycles per step of the kernel `cpu`: 4 on x86, a dependent multiplication and addition; `None` if unknown.
     fn cycles_per_step(&self) -> Option<f64>;
 
-    /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
+    /// Shows the progress of the whole (0–1) and the next step; false to stop.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
 }
 
-/// What one load does alone.
+/// Result of one load alone.
 pub(super) fn alone(bench: &mut dyn Bench, load: Load) -> Result<Vec<ThreadRate>, String> {
     Ok(bench.run(&[load])?.remove(0))
 }

@@ -1,11 +1,11 @@
-//! Shared levels: what latencies show beside what the system claims.
+//! Shared levels: measured latencies against the system's claims.
 
 use cotenant_model::profile::calibration::Difference;
 use cotenant_model::topology::hidden::{Level, Role};
 use cotenant_model::{CpuId, CpuSet, Topology};
 
-/// Where what latencies between these CPUs show differs from what the system claims of them. A claim that latencies
-/// cannot show (one group, or each CPU alone) is none.
+/// The differences between measured latencies and the system's claims about these CPUs. Claims that latencies cannot
+/// show (one group, or each CPU alone) are ignored.
 pub fn differences(topology: &Topology, cpus: &[CpuId], levels: &[Level]) -> Vec<Difference> {
     let of: CpuSet = cpus.iter().copied().collect();
     let claim = |sets: &mut dyn Iterator<Item = &CpuSet>| {
@@ -34,7 +34,7 @@ pub fn differences(topology: &Topology, cpus: &[CpuId], levels: &[Level]) -> Vec
     for (i, (role, claimed)) in claims.iter().enumerate().filter(|(_, (_, claimed))| shows(claimed)) {
         let is = |said: Role| said == *role || (said == Role::LlcOrPackage && *role == Role::Llc);
         let known = levels.iter().any(|level| level.groups == *claimed || is(level.role));
-        // Packages of one cache each are said once.
+        // Packages with one cache each are mentioned once.
         let said = claims[..i].iter().any(|(_, other)| other == claimed);
         if !known && !said {
             all.push(Difference { role: *role, found: Vec::new(), claimed: claimed.clone() });

@@ -1,4 +1,4 @@
-//! What was measured of a machine.
+//! Measured values of a machine.
 
 use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
 use cotenant_model::stats::repeated::Repeated;
@@ -7,45 +7,45 @@ use cotenant_model::topology::latency::MemoryLatencies;
 use cotenant_model::usage::Seen;
 use std::collections::BTreeMap;
 
-/// What the rounds gave.
+/// The values of the rounds.
 #[derive(Default)]
 pub(super) struct Values {
-    /// By name, one of each round.
+    /// By name, one per round.
     pub numbers: BTreeMap<String, Vec<f64>>,
-    /// Why memory could not be bound to a node.
+    /// The reason if memory could not be bound to a node.
     pub no_remote: Option<String>,
-    /// The same, of the part `distances`.
+    /// The same for the part `distances`.
     pub no_distances: Option<String>,
 }
 
 impl Values {
-    /// What each round gave; nothing where none did.
+    /// Values of each round; empty without any.
     pub fn get(&self, name: &str) -> &[f64] {
         self.numbers.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
-/// What a machine was found to be.
+/// Results for a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// Numbers.
     pub figures: Vec<Figure>,
-    /// What is missing.
+    /// Missing figures.
     pub left_out: Vec<LeftOut>,
     /// Curves.
     pub curves: Vec<Curve>,
-    /// Latencies between CPUs, where they were measured.
+    /// Latencies between CPUs, if measured.
     pub latencies: Option<Latencies>,
-    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
-    /// CPUs before it.
+    /// Tolerance of another calibration to either side for each of those, nanoseconds: row `i` covers the CPUs before
+    /// it.
     pub latency_spread_ns: Vec<Vec<f64>>,
-    /// What those show of shared caches and packages.
+    /// The shared caches and packages that they show.
     pub levels: Vec<Level>,
-    /// Where that is not what the system claims.
+    /// Differences from the system's claims.
     pub differences: Vec<Difference>,
-    /// Latencies from CPUs to memory nodes, where there are several.
+    /// Latencies from CPUs to memory nodes, if there are several.
     pub memory: Option<MemoryLatencies>,
-    /// Whether it was ended before its time.
+    /// Whether it was stopped early.
     pub interrupted: bool,
 }
 
@@ -55,7 +55,7 @@ impl Calibration {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
-    /// What the profile says of it.
+    /// The profile's record of it.
     pub fn record(&self, stamp: Stamp) -> Record {
         let Calibration {
             figures, left_out, curves, latencies, latency_spread_ns, levels, differences, memory, ..

@@ -1,8 +1,7 @@
-//! Measuring a machine once: the thresholds, latencies and bandwidths that policies need.
+//! Measures once the thresholds, latencies and bandwidths of a machine that policies need.
 //!
-//! A script over a [`Bench`], which runs programs of known behaviour where it is told: a live machine, or one made up
-//! for a test. Everything is measured once per round, round after round, so that what drifts meanwhile touches all
-//! alike; what is said in the end are medians with their spread.
+//! A script over a [`Bench`], which runs known programs on given CPUs of a live or made-up machine. Everything is
+//! measured once per round, so that drift affects all values alike; results are medians with their spread.
 
 mod bench;
 mod compare;
@@ -23,17 +22,17 @@ use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
 use found::Values;
 use plan::Plan;
 
-/// What can be measured, by the names that `--only` takes.
+/// The measurable parts, by their names in `--only`.
 pub const PARTS: [&str; 8] =
     ["clock", "core-to-core", "smt", "migration", "coherence", "bandwidth", "distances", "remote"];
 
 /// Computation between two shared accesses, in steps of 4 cycles, from the rarest sharing to the most (SAM §2.1).
 const COMPUTE: [u64; 8] = [8192, 4096, 2048, 1024, 512, 256, 128, 64];
 
-/// How much slower sharers may be apart than together before that matters (SAM §2.1).
+/// The slowdown of sharers by being apart from which it matters (SAM §2.1).
 const COHERENCE_LOSS: f64 = 0.05;
 
-/// How far below the most that a socket's memory delivers its threshold lies (SAM §2.2).
+/// The margin of the bandwidth threshold below a socket's highest rate (SAM §2.2).
 const BANDWIDTH_MARGIN: f64 = 0.2;
 
 /// Misses of the last-level cache that `MemBench` makes per line copied: one read, one read for the write.
@@ -42,10 +41,10 @@ const MISSES_PER_LINE: f64 = 2.0;
 /// A memory is saturated where the second half of the tasks adds less than this fraction.
 const SATURATED: f64 = 0.1;
 
-/// Measures a machine: `rounds` times everything of `parts` (names of [`PARTS`]) on those of `cpus` that it has.
+/// Measures a machine: all of `parts` (names of [`PARTS`]) `rounds` times on the available ones of `cpus`.
 ///
 /// # Errors
-/// The bench's; whatever was measured by then is lost.
+/// Errors of the bench; earlier measurements are then lost.
 pub fn calibrate(
     topology: &Topology,
     cpus: &CpuSet,
@@ -71,7 +70,7 @@ pub fn calibrate(
     Ok(calibration)
 }
 
-/// Measures a part once; false where it shall end.
+/// Measures a part once; false to stop.
 fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Values, done: f64) -> Result<bool, String> {
     let mut put = |name: String, value: f64| values.numbers.entry(name).or_default().push(value);
     match part {
@@ -119,8 +118,7 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
                     let low = alone(bench, Load::new("membench-low", &cpus[..n]))?;
                     put(format!("low {node} {n}"), low.iter().map(|r| r.per_cpu_s).sum());
                     let high = alone(bench, Load::new("membench-high", &cpus[..n]))?;
-                    // Per CPU time: a CPU that others take now and then is no sign of a memory that has no more to
-                    // give.
+                    // Per CPU time, because a CPU shared with other programs does not mean a saturated memory.
                     let of_cpu_time =
                         |r: &ThreadRate| if r.per_s > 0.0 { r.bytes_per_s * r.per_cpu_s / r.per_s } else { 0.0 };
                     put(format!("high {node} {n}"), high.iter().map(of_cpu_time).sum());
@@ -150,10 +148,10 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
     Ok(true)
 }
 
-/// Programs that use a core in different ways: dependent computation, loads that hit the second level, dependent loads.
+/// Programs that use a core differently: dependent computation, loads that hit the second level, dependent loads.
 const SMT_KERNELS: [&str; 3] = ["cpu", "inject-l2", "bst-4mb"];
 
-/// A node with a CPU of it, and the node that is farthest from it.
+/// A node with one of its CPUs, and the node farthest from it.
 fn remote_pair(plan: &Plan<'_>) -> Option<((NodeId, CpuId), NodeId)> {
     let (near, cpu) = plan.nodes.iter().find_map(|(node, cpus)| Some((*node, *cpus.first()?)))?;
     let nodes = plan.topology.nodes().iter().enumerate();
@@ -251,8 +249,7 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     c.latencies = Some(latencies);
 }
 
-/// The rate at which two sharers lose [`COHERENCE_LOSS`] by being apart (SAM §2.1), between the measured rates by
-/// straight line.
+/// The rate at which two sharers lose [`COHERENCE_LOSS`] by being apart (SAM §2.1), by linear interpolation.
 fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let name = "coherence_per_cycle";
     if plan.together.is_none() || plan.apart.is_none() {
@@ -294,7 +291,8 @@ fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     c.add(name, "1/cycle", &thresholds, method);
 }
 
-/// Where a curve first rises above `y`, by straight line between points; `None` where it does not, or begins above.
+/// The first crossing of `y` by a rising curve, by linear interpolation; `None` if there is none, or the curve begins
+/// above.
 pub fn crossing(points: &[(f64, f64)], y: f64) -> Option<f64> {
     points.windows(2).find_map(|pair| {
         let [(x0, y0), (x1, y1)] = [pair[0], pair[1]];
@@ -357,7 +355,7 @@ fn bandwidth(node: NodeId, cores: usize, values: &Values, c: &mut Calibration) {
     c.add(format!("memory_ns.{node}"), "ns", idle, "CPU time per load of chase, nothing else running");
 }
 
-/// The rate of loads from remote memory that costs [`COHERENCE_LOSS`] by their longer latency.
+/// The rate of remote loads whose longer latency costs [`COHERENCE_LOSS`].
 fn remote(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let name = "remote_per_cycle";
     if remote_pair(plan).is_none() {

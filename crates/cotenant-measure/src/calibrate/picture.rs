@@ -1,4 +1,4 @@
-//! Pictures of what was measured: standalone SVG.
+//! Plots of the measurements: standalone SVG.
 
 use cotenant_model::number;
 use cotenant_model::profile::calibration::Curve;
@@ -20,20 +20,20 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Words at a place; `anchor` says which end of them is there, the start where it is empty.
+/// Text at a place; `anchor` gives the end of the text that is there, by default the start.
 fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
     let anchor = if anchor.is_empty() { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{words}</text>");
 }
 
-/// From light to dark blue, both ends told apart in print; `at` is 0–1.
+/// From light to dark blue, distinguishable in print; `at` is 0–1.
 fn shade(at: f64) -> String {
     let mix = |light: f64, dark: f64| (light + (dark - light) * at.clamp(0.0, 1.0)) as u8;
     format!("#{:02x}{:02x}{:02x}", mix(237.0, 8.0), mix(248.0, 48.0), mix(255.0, 107.0))
 }
 
-/// The matrix as a heat map; each cell says its CPUs, its latency and how far that is certain (`spread_ns`, below the
-/// diagonal) when pointed at.
+/// The matrix as a heat map; each cell's tooltip gives its CPUs, latency and uncertainty (`spread_ns`, below the
+/// diagonal).
 pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     let cpus = latencies.cpus();
     let n = cpus.len();
@@ -49,7 +49,7 @@ pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     );
     for (i, j) in pairs() {
         let Some(ns) = latencies.get(i, j) else { continue };
-        // By ratio, not by difference: levels of sharing differ by factors.
+        // By ratio, because levels of sharing differ by factors.
         let at = if most > least { (ns / least).ln() / (most / least).ln() } else { 0.0 };
         let (x, y) = (MARGIN + j as f64 * cell, MARGIN + i as f64 * cell);
         let spread = spread_ns.get(i.max(j)).and_then(|row| row.get(i.min(j)));
@@ -79,19 +79,19 @@ pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     out + "</svg>\n"
 }
 
-/// From which ratio of the largest to the smallest value on an axis is logarithmic: on a straight one, what is small
-/// would lie on top of each other.
+/// The ratio of largest to smallest value from which an axis is logarithmic: on a linear one, small values would
+/// overlap.
 const LOGARITHMIC_FROM: f64 = 30.0;
 
-/// An axis that all values fit on, with round ends.
+/// An axis that fits all values, with round ends.
 struct Axis {
     logarithmic: bool,
-    /// Where lines and numbers stand, from the first to the last.
+    /// Positions of ticks, from the first to the last.
     ticks: Vec<f64>,
 }
 
 impl Axis {
-    /// For values with their spread; the values alone decide which kind of axis it is.
+    /// For values with their spread; the values alone decide the kind of axis.
     fn of(values: impl Iterator<Item = f64>, spread: &[(f64, f64)]) -> Self {
         let around = |(least, most): (f64, f64), v: f64| (least.min(v), most.max(v));
         let (low, high) = values.fold((f64::INFINITY, 0.0), around);
@@ -114,7 +114,7 @@ impl Axis {
         Self { logarithmic, ticks: (first..=last).map(|n| f64::from(n) * step).collect() }
     }
 
-    /// Where a value lies, from 0 at the first tick to 1 at the last.
+    /// Position of a value, from 0 at the first tick to 1 at the last.
     fn at(&self, value: f64) -> f64 {
         let scale = |v: f64| if self.logarithmic { v.max(f64::MIN_POSITIVE).log10() } else { v };
         let (first, last) = (scale(self.ticks[0]), scale(self.ticks[self.ticks.len() - 1]));
@@ -171,7 +171,7 @@ pub fn curve(curve: &Curve) -> String {
     out + "</svg>\n"
 }
 
-/// The next of 1, 2, 5, 10, … that is not below.
+/// The next of 1, 2, 5, 10, … at or above.
 fn ceiling(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;

@@ -1,22 +1,22 @@
-//! What is measured of a machine.
+//! The plan of what is measured on a machine.
 
 use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
 
-/// CPUs at most whose latencies are all measured; of larger machines the first so many.
+/// Limit of CPUs with measured latencies; on larger machines, the first ones.
 const MOST_CPUS: usize = 256;
 
-/// What is measured of a machine, by what it is made of.
+/// The measured parts of a machine.
 pub(super) struct Plan<'a> {
     pub topology: &'a Topology,
-    /// CPUs that may be used.
+    /// Usable CPUs.
     pub cpus: CpuSet,
-    /// CPUs whose latencies are measured.
+    /// CPUs with measured latencies.
     pub pairs_of: Vec<CpuId>,
     /// First and second thread of a core.
     pub siblings: Option<(CpuId, CpuId)>,
     /// Two CPUs on different cores.
     pub two: Option<(CpuId, CpuId)>,
-    /// Two cores of one last-level cache, and two that share none: of two packages where there are several.
+    /// Two cores of one last-level cache, and two without a common one, of different packages if possible.
     pub together: Option<(CpuId, CpuId)>,
     pub apart: Option<(CpuId, CpuId)>,
     /// By memory node: the first thread of each of its cores.

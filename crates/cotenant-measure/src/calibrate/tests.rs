@@ -3,12 +3,12 @@ use super::*;
 use cotenant_model::testing::machine;
 use cotenant_model::topology::hidden::Level;
 
-/// A machine that is what it says: latencies by package, a memory that gives so much and no more.
+/// A made-up machine with exact properties: latencies by package, and memory with a fixed bandwidth.
 pub(super) struct MadeUp<'a> {
     topology: &'a Topology,
-    /// How far memories are, instead of what the topology says.
+    /// Distances of memories, instead of the topology's.
     pub memories: Option<&'a mut Memories>,
-    /// How noisy, as a fraction; the state of the noise.
+    /// Relative noise, and its state.
     noise: (f64, u64),
     stop_after: usize,
 }
@@ -45,7 +45,7 @@ impl Bench for MadeUp<'_> {
             let shared = n > 1.0 && this.topology.core_of(load.cpus[0]) == this.topology.core_of(load.cpus[1]);
             let per_cpu_s = match load.kernel {
                 "cpu" => CLOCK / CYCLES_PER_STEP,
-                // Each access is a transfer: 50 ns inside a package, 150 between packages, beside the computation.
+                // Each access is a transfer: 50 ns inside a package, 150 between packages, besides the computation.
                 "hubench" => {
                     let far = this.topology.package_of(load.cpus[0]) != this.topology.package_of(load.cpus[1]);
                     let compute = load.compute.unwrap() as f64 * CYCLES_PER_STEP / CLOCK;
@@ -99,6 +99,8 @@ fn is(value: f64, expected: f64, within: f64) {
     assert!((value / expected - 1.0).abs() < within, "{value} is not {expected}");
 }
 
+/// Promise measure/calibration: Calibration finds what was built into made-up machines, leaves out what it cannot
+/// tell, and is known to be stale after a change.
 #[test]
 fn what_was_built_in_is_found() {
     let topology = machine(2, 1, 8, 2); // 2 packages, one node each, of 8 cores with 2 threads
@@ -107,10 +109,10 @@ fn what_was_built_in_is_found() {
     is(value(&c, "smt_factor.cpu"), 0.6, 1e-9);
     is(value(&c, "migration_us"), 4.0, 1e-9);
     // Apart costs 100 ns per access. 5 % of (compute + 50 ns) are 100 ns at compute + 50 ns = 2,000 ns: 1,950 ns of
-    // computation, and then one transfer per 2,100 ns: 1/4,200 per cycle. Between measured rates the loss is not
-    // quite a straight line.
+    // computation, and then one transfer per 2,100 ns: 1/4,200 per cycle. Between measured rates the loss is slightly
+    // curved.
     is(value(&c, "coherence_per_cycle"), 1.0 / 4_200.0, 0.03);
-    // 70 M lines are the most: 140 M misses, minus 20 %.
+    // The maximum is 70 M lines: 140 M misses, minus 20 %.
     is(value(&c, "socket_bandwidth_per_s.0"), 112e6, 1e-9);
     is(value(&c, "bandwidth_gbs.1"), 0.128 * 300.0, 1e-9);
     is(value(&c, "memory_ns.0"), 80.0, 1e-9);
@@ -126,6 +128,7 @@ fn what_was_built_in_is_found() {
     assert_eq!(c.differences, [], "the caches and packages that it says");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn noise_widens_the_spread() {
     let topology = machine(2, 1, 8, 2);
@@ -150,6 +153,7 @@ fn noise_widens_the_spread() {
     assert!(Repeated::of(&[1.0, 2.0, 3.0]).unwrap().is_noisy() && Repeated::of(&[1.0]).unwrap().is_noisy());
 }
 
+/// Holds measure/calibration.
 #[test]
 fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     let left_out = |topology: &Topology| {
@@ -172,6 +176,7 @@ fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     assert!(one.contains(&"core_to_core".to_owned()) && one.contains(&"migration_us".to_owned()), "{one:?}");
 }
 
+/// Holds run/end.
 #[test]
 fn it_ends_when_asked_to() {
     let topology = machine(1, 1, 2, 1);
@@ -200,12 +205,12 @@ fn what_the_system_hides_or_makes_up_is_named_by_cpu() {
     let sets = |sets: &[&str]| sets.iter().map(|set| CpuSet::parse_list(set).unwrap()).collect::<Vec<_>>();
     let halves: Vec<CpuSet> = truth.packages().to_vec();
     assert_eq!(differences(&truth, &cpus, &levels), []);
-    // A hypervisor that shows every CPU as a core of one package.
+    // A hypervisor that reports every CPU as a core of one package.
     let flat = machine(1, 1, 16, 1);
     let found = differences(&flat, &cpus, &levels);
     assert_eq!(found.iter().map(|d| d.role).collect::<Vec<_>>(), [hidden::Role::Core, hidden::Role::LlcOrPackage]);
     assert_eq!((found[1].found.clone(), found[1].claimed.clone()), (halves, sets(&["0-15"])));
-    // One that shows two threads per core and two packages where latencies show nothing.
+    // One that reports two threads per core and two packages, which latencies do not show.
     let made_up = differences(&truth, &cpus, &[]);
     assert_eq!(
         made_up.iter().map(|d| (d.role, d.found.len(), d.claimed.len())).collect::<Vec<_>>(),

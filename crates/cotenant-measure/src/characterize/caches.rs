@@ -1,9 +1,9 @@
-//! Simulated caches: which sizes are asked for, and which the simulator can have.
+//! Cache sizes to simulate, limited to those that the simulator accepts.
 
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use std::fmt;
 
-/// Sizes of each level that are simulated, as powers of two of the real one.
+/// Simulated sizes of each level, as powers of two of the real one.
 const SIZES: [i32; 5] = [-3, -2, -1, 0, 1];
 
 /// A set-associative cache.
@@ -24,9 +24,8 @@ impl fmt::Display for Geometry {
 }
 
 impl Geometry {
-    /// The nearest that cachegrind accepts: lines and the number of sets are powers of two (cachegrind's manual,
-    /// "Cache Simulation"), so the size is adapted, and the associativity kept. Of two that are equally near by
-    /// ratio, the smaller.
+    /// The nearest geometry that cachegrind accepts: lines and sets are powers of two (cachegrind's manual, "Cache
+    /// Simulation"). The size changes and the associativity stays. Of two equally near by ratio, the smaller.
     pub fn nearest(bytes: u64, ways: u32, line: u32) -> Self {
         let (ways, line) = (ways.clamp(1, 1 << 10), line.clamp(16, 1 << 12).next_power_of_two());
         let sets = (bytes as f64 / f64::from(ways) / f64::from(line)).max(1.0).log2();
@@ -34,42 +33,42 @@ impl Geometry {
         Self { bytes: (u64::from(ways) * u64::from(line)) << sets, ways, line }
     }
 
-    /// As cachegrind's options take it.
+    /// In the format of cachegrind's options.
     pub fn option(&self) -> String {
         format!("{},{},{}", self.bytes, self.ways, self.line)
     }
 }
 
-/// What a simulated run counted.
+/// Counts of a simulated run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
     /// Instructions executed.
     pub instructions: u64,
     /// Loads and stores.
     pub references: u64,
-    /// Of these, those that missed the first level.
+    /// Misses of the first level.
     pub first_misses: u64,
-    /// Those that missed the last level.
+    /// Misses of the last level.
     pub misses: u64,
-    /// Units of work that the program reported meanwhile; `None` where it did not.
+    /// Units of work that the program reported meanwhile; `None` without reports.
     pub units: Option<u64>,
 }
 
-/// A cache whose misses are of interest, as one of the two levels that are simulated together.
+/// A cache to study, as one of the two levels that are simulated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Level of the cache whose place it has.
+    /// The level that it replaces.
     pub level: u8,
     /// The first level.
     pub first: Geometry,
     /// The second and last one.
     pub last: Geometry,
-    /// Whether it is the first level that is of interest.
+    /// Whether the first level is studied.
     is_first: bool,
 }
 
 impl Model {
-    /// The cache that is of interest.
+    /// The studied cache.
     pub fn cache(&self) -> Geometry {
         if self.is_first { self.first } else { self.last }
     }
@@ -80,10 +79,9 @@ impl Model {
     }
 }
 
-/// The caches to simulate: each level that the machine has, at several sizes, one run each, the lowest level first. A
-/// first level stands before the machine's last one; any other stands as the last level behind the machine's first
-/// one, so that levels between these two are left out. Sizes that are not above that of the first level are none of
-/// the others. Nothing where the machine tells no sizes.
+/// The caches to simulate: each level of the machine at several sizes, one run each, lowest level first. A first level
+/// is combined with the machine's last one; any other becomes the last level behind the machine's first, so that levels
+/// in between are left out. Other levels are larger than the first. Empty if the machine reports no sizes.
 pub fn models(topology: &Topology) -> Vec<Model> {
     let caches =
         topology.resources().iter().filter(|r| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)));
@@ -113,8 +111,8 @@ fn of(r: &Resource, factor: f64) -> Geometry {
     Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
 }
 
-/// The last level and the level above it (the last private one, as a rule), as near as they can be simulated
-/// together; `None` where the machine does not tell the sizes of two levels.
+/// The last level and the one before it (usually the last private one), in the nearest geometry that can be simulated
+/// together; `None` if the machine reports fewer than two sizes.
 pub fn last_two(topology: &Topology) -> Option<(Geometry, Geometry)> {
     let holds = |r: &&Resource| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified));
     let caches = || topology.resources().iter().filter(holds).filter(|r| r.capacity.is_some());
@@ -126,7 +124,7 @@ pub fn last_two(topology: &Topology) -> Option<(Geometry, Geometry)> {
 /// Reads cachegrind's summary.
 ///
 /// # Errors
-/// Which line is missing.
+/// The missing line.
 pub fn parse(summary: &str) -> Result<Misses, String> {
     let lines: Vec<String> = summary
         .lines()
@@ -159,6 +157,7 @@ mod tests {
         assert_eq!(Geometry::nearest(32 << 10, 8, 64).option(), "32768,8,64");
     }
 
+    /// Holds measure/characterize.
     #[test]
     fn every_level_stands_where_it_can_be_simulated() {
         let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
@@ -173,8 +172,7 @@ mod tests {
         let models = models(&Topology::new(parts).unwrap());
         let kib = |m: &Model| (m.level, m.first.bytes >> 10, m.last.bytes >> 10, m.cache().bytes >> 10);
         let found: Vec<_> = models.iter().map(kib).collect();
-        // The first level before the real last one; the others behind the real first one, where they are larger than
-        // that.
+        // The first level before the real last one; the others behind the real first one, if larger than it.
         let first = [4, 8, 16, 32, 64].map(|size| (1, size, 16_384, size));
         let second = [64, 128].map(|size| (2, 32, size, size));
         let third = [2_048, 4_096, 8_192, 16_384, 32_768].map(|size| (3, 32, size, size));

@@ -1,5 +1,5 @@
 //! The contentiousness model (Tang §5.2.2): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to
-//! what programs of known behaviour cost each other. The coefficients belong to a machine.
+//! the costs that known programs cause each other. Coefficients belong to a machine.
 
 use super::{Bench, Beside, Characterization, Plan, Stop, caches, characterize, neighbours, step};
 use cotenant_model::profile::Contentiousness;
@@ -9,23 +9,22 @@ use cotenant_model::stats::Summary;
 use cotenant_model::topology::{Kind, Topology};
 use std::collections::BTreeMap;
 
-/// What counts lines into the last private cache, and into the last level, the better signal first. Where no cache is
-/// beyond the second level, that is the last one, and the first is the private one.
+/// Signals for lines into the last private cache and into the last level, the better one first. Without a third level,
+/// the second level is the last and the first the private one.
 pub fn line_signals(topology: &Topology) -> [&'static [Signal]; 2] {
     let third = topology.resources().iter().any(|r| matches!(r.kind, Kind::Cache(_)) && r.level > 2);
     let private: &[Signal] = if third { &[Signal::L2LinesIn, Signal::PrivateMisses] } else { &[Signal::PrivateMisses] };
     [private, &[Signal::L3LinesIn, Signal::LlcMisses]]
 }
 
-/// Lines that were counted coming in per nanosecond of CPU time: into the last private cache, and into the last level.
+/// Measured lines per nanosecond of CPU time: into the last private cache, and into the last level.
 fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f64, f64)> {
     let rate = |signals: &[Signal]| signals.iter().find_map(|signal| Some(per_cpu_s.get(signal)? * 1e-9));
     let [private, last] = line_signals(topology);
     rate(private).zip(rate(last))
 }
 
-/// The same lines of a run on simulated caches of this machine's sizes, and the units of work that the program did in
-/// it.
+/// The same lines from simulated caches of this machine's sizes, with the program's units of work.
 fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Option<u64>), Stop> {
     let Some((upper, last)) = caches::last_two(topology) else {
         let why = "lines that come into caches cannot be counted here, and this machine does not tell of two levels of caches that could be \
@@ -36,15 +35,15 @@ fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Op
     Ok((lines.first_misses as f64, lines.misses as f64, lines.units))
 }
 
-/// Makes the bench on which a kernel is the application.
+/// Makes the bench with a kernel as the application.
 pub type BenchOf<'a> = dyn FnMut(&str) -> Result<Box<dyn Bench + 'a>, Stop> + 'a;
 
-/// Measures what programs cost each other, one after the other as the application of the same script that measures
-/// any: `bench_of` makes the bench of each. Kernels must be known by the same names. Where lines cannot be counted,
-/// cachegrind's model tells them per unit of work, and the kernel's speed alone turns them into time.
+/// Measures what programs cost each other, each in turn as the application of the usual script: `bench_of` makes the
+/// bench of each. Kernels must have the same names. If lines cannot be counted, they come from cachegrind's model per
+/// unit of work, converted to time by the kernel's speed alone.
 ///
 /// # Errors
-/// [`Stop`]: [`Stop::Missing`] where this machine has no two cores to run beside each other, or nothing tells of lines.
+/// [`Stop`]: [`Stop::Missing`] if this machine has no two neighbouring cores, or nothing gives lines.
 pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>, Stop> {
     let plan = Plan { parts: vec!["corun"], ..plan.clone() };
     let Some((_, core)) = neighbours(plan.topology, &plan.cpus) else {
@@ -87,11 +86,11 @@ pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>,
     Ok(found.into_iter().map(point).collect())
 }
 
-/// What a machine's model says that an application costs others, from the lines that it brings in; where these cannot
-/// be counted, of one more run on simulated caches and the CPU time of a run alone.
+/// The cost that an application causes by a machine's model, from the lines that it brings in. If these cannot be
+/// counted, they come from another run on simulated caches and the CPU time alone.
 ///
 /// # Errors
-/// [`Stop`]: [`Stop::Missing`] where nothing tells of lines.
+/// [`Stop`]: [`Stop::Missing`] if nothing gives lines.
 pub fn predicted(
     model: &Contentiousness,
     found: &Characterization,
@@ -113,6 +112,7 @@ mod tests {
 
     /// Clovertown has no third level: what comes into its second is what leaves memory, and what leaves the first is
     /// `private_misses`.
+    /// Holds sim/conserves.
     #[test]
     fn lines_are_those_of_the_last_private_and_of_the_last_cache() {
         let of = |text: &str, signals: &[(Signal, f64)]| {

@@ -1,9 +1,8 @@
-//! Measuring an application once, so that policies know how it reacts to sharing (`ReSense` §2.2; Tang §5.2.1; Feliu
-//! et al. §4).
+//! Measures an application once, so that policies know its reaction to sharing (`ReSense` §2.2; Tang §5.2.1; Feliu et
+//! al. §4).
 //!
-//! A script over a [`Bench`], which runs the application from its start to its end where it is told: a live machine,
-//! or one made up for a test. Everything is measured once per round, in turning order, so that what drifts meanwhile
-//! touches all alike.
+//! A script over a [`Bench`], which runs the application to its end on given CPUs of a live or made-up machine.
+//! Everything is measured once per round in rotating order, so that drift affects all values alike.
 
 pub mod caches;
 pub mod contention;
@@ -21,32 +20,31 @@ use cotenant_model::signal::Signal;
 use cotenant_model::topology::shared::{configurations, levels};
 use std::collections::BTreeMap;
 
-/// What can be measured, by the names that `--only` takes.
+/// The measurable parts, by their names in `--only`.
 pub const PARTS: [&str; 4] = ["sensitivity", "corun", "degradation", "misses"];
 
-/// Background traffic as fractions of the most that the injector reaches alone.
+/// Background traffic as fractions of the injector's highest rate alone.
 const PRESSURES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// The injectors, and the level at which their lines arrive.
 pub const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
 
-/// An injector is asked for at most so many times what is wanted, and at least for that part: what cannot be reached
-/// is not chased.
+/// Limit of the tuning factor in both directions, so that unreachable rates are not pursued.
 const TUNED: f64 = 4.0;
 
 /// The application without injectors.
 const QUIET: &str = "without injectors";
 
-/// A run shorter than this says nothing: starting a program takes milliseconds.
+/// A shorter run is no measurement: starting a program takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
 
-/// This fraction is little: of what the largest simulated cache misses, or of what the smallest misses more.
+/// A fraction that counts as little: of the misses at the largest size, or of the extra misses at the smallest.
 const LITTLE: f64 = 0.05;
 
-/// A program of known behaviour that runs beside the application, one thread on each CPU.
+/// A known program beside the application, one thread on each CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
-    /// Name of the kernel, as `cotenant kernel --list` knows it.
+    /// Name of the kernel, as in `cotenant kernel --list`.
     pub kernel: String,
     /// One thread on each.
     pub cpus: Vec<CpuId>,
@@ -57,87 +55,87 @@ pub struct Beside {
 /// One run of the application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Where its threads may run.
+    /// The CPUs allowed for its threads.
     pub cpus: CpuSet,
-    /// What runs beside it.
+    /// The program beside it.
     pub beside: Option<Beside>,
 }
 
-/// How a run went.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResult {
     /// Wall-clock time from its start to its end.
     pub seconds: f64,
-    /// Unhalted cycles of all its threads; `None` where they cannot be counted.
+    /// Unhalted cycles of all its threads; `None` if they cannot be counted.
     pub cycles: Option<f64>,
-    /// CPU time of all its threads; `None` where it is not known.
+    /// CPU time of all its threads; `None` if unknown.
     pub cpu_s: Option<f64>,
     /// Units of work that it reported itself.
     pub units: Option<f64>,
-    /// The most threads that it had at once, as far as was seen.
+    /// The most simultaneous threads observed.
     pub threads: usize,
     /// Events of all its threads, and their CPU time.
     pub counts: BTreeMap<Signal, f64>,
-    /// Units of what ran beside it: per second of its CPU time where it ran as fast as it could, else per second.
+    /// Units of the program beside it: per second of its CPU time at full speed, otherwise per second.
     pub beside_per_s: Option<f64>,
-    /// The same alone, right after this run; `None` where it was not asked for.
+    /// The same alone, right after this run; `None` if not requested.
     pub beside_alone_per_s: Option<f64>,
 }
 
-/// Why there is no result.
+/// Reasons for no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
     /// The user asked to stop.
     #[error("interrupted: nothing was written, and what was measured is lost")]
     Interrupted,
-    /// What failed, and what to do about it.
+    /// The failure and the remedy.
     #[error("{0}")]
     Failed(String),
-    /// This machine cannot do it, and why; other measurements are possible.
+    /// What this machine cannot do, and why; other measurements remain possible.
     #[error("{0}")]
     Missing(String),
 }
 
-/// A machine on which an application can be measured.
+/// A machine that can measure an application.
 pub trait Bench {
     /// Runs the application once.
     ///
     /// # Errors
-    /// [`Stop`]; nothing of it runs any more.
+    /// [`Stop`], with no process left running.
     fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop>;
 
-    /// Units per second of its CPU time of a kernel alone, all threads together.
+    /// Units of a kernel alone per second of its CPU time, over all threads.
     ///
     /// # Errors
     /// [`Stop`]
     fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop>;
 
-    /// Data references, instructions, and misses when the application runs on simulated caches of two levels: for
-    /// each of these pairs, side by side where there are several.
+    /// Data references, instructions, and misses of the application on each of these pairs of simulated caches, in
+    /// parallel if there are several.
     ///
     /// # Errors
     /// [`Stop`]
     fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop>;
 
-    /// How many runs on simulated caches may go side by side.
+    /// Number of parallel runs on simulated caches.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
+    /// Shows the progress of the whole (0–1) and the next step; false to stop.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
 
-    /// Hears what is to come once a run alone is known: so many runs like it, so many on simulated caches (which take
-    /// far longer), and the seconds of the former.
+    /// Announces the remaining work once a run alone is known: the runs like it, the far longer runs on simulated
+    /// caches, and the seconds of the former.
     fn expect(&mut self, _runs: usize, _simulated: usize, _seconds: f64) {}
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
     /// The machine.
     pub topology: &'a Topology,
-    /// CPUs that may be used.
+    /// Usable CPUs.
     pub cpus: CpuSet,
     /// Names of [`PARTS`].
     pub parts: Vec<&'a str>,
@@ -145,55 +143,54 @@ pub struct Plan<'a> {
     pub rounds: usize,
     /// Kernels for `corun`.
     pub kernels: Vec<String>,
-    /// What is compared; `None` = cycles, else progress, else time.
+    /// The compared measure; `None`: cycles, else progress, else time.
     pub by: Option<By>,
     /// The injectors of `degradation`.
     pub injectors: Injectors,
 }
 
 impl<'a> Plan<'a> {
-    /// One round on all CPUs, by the best measure that there is.
+    /// One round on all CPUs, by the best available measure.
     pub fn new(topology: &'a Topology, parts: &[&'a str], kernels: Vec<String>) -> Self {
         let (cpus, injectors) = (topology.usable().clone(), Injectors::default());
         Self { topology, cpus, parts: parts.to_vec(), rounds: 1, kernels, by: None, injectors }
     }
 }
 
-/// How many injectors, where, and how fast (Feliu et al. §4.2, figure 6).
+/// Number, place and rate of injectors (Feliu et al. §4.2, figure 6).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injectors {
-    /// One on each of these CPUs, which the application then leaves to them; empty: one, on the last core of a
+    /// One injector on each of these CPUs, which the application then avoids; empty: one, on the last core of a
     /// last-level cache.
     pub cpus: CpuSet,
-    /// Units per second of each, by level (`l2`, `memory`); where a level is absent: a quarter, half, three quarters
-    /// and all of what one reaches alone.
+    /// Units per second of each, by level (`l2`, `memory`); by default a quarter, half, three quarters and all of an
+    /// injector's rate alone.
     pub rates: BTreeMap<String, Vec<f64>>,
-    /// All memory traffic, the application's own included, at which it is put into a class, lines per second (§4.4).
+    /// Total memory traffic, the application's included, at which it is classified, lines per second (§4.4).
     pub traffic_per_s: Option<f64>,
 }
 
-/// What was found.
+/// Results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Characterization {
     /// The profile, without a stamp.
     pub profile: AppProfile,
-    /// What this machine or this application could not tell.
+    /// What could not be measured on this machine or of this application.
     pub left_out: Vec<LeftOut>,
-    /// Remarks on what was measured.
+    /// Remarks on the measurements.
     pub notes: Vec<String>,
     /// Runs of the application.
     pub runs: usize,
-    /// Seconds of a run alone, the mean.
+    /// Mean seconds of a run alone.
     pub alone_s: f64,
-    /// CPU time of a run alone, seconds; `None` where it is not known.
+    /// CPU seconds of a run alone; `None` if unknown.
     pub alone_cpu_s: Option<f64>,
 }
 
-/// An injector's rate, led to its target by feedback (Feliu et al. §4: the injector is tuned until the traffic is the
-/// wanted one): beside an application it does not reach what it is asked for, or reaches more.
+/// An injector's rate, tuned by feedback (Feliu et al. §4) because beside an application it misses its requested rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Aim {
-    /// Units per second and thread: wanted, and asked for. `None` = as many as possible.
+    /// Units per second and thread: wanted, and requested. `None`: as many as possible.
     rate: Option<(f64, f64)>,
     threads: f64,
 }
@@ -212,7 +209,7 @@ impl Aim {
         trial
     }
 
-    /// The next round asks for as much more as this one fell short, within [`TUNED`] of what is wanted.
+    /// Corrects the next round's request by the shortfall, within [`TUNED`] of the wanted rate.
     fn learn(&mut self, reached_per_s: Option<f64>) {
         let (Some((wanted, asked)), Some(reached)) = (&mut self.rate, reached_per_s) else { return };
         if reached > 0.0 {
@@ -222,23 +219,23 @@ impl Aim {
     }
 }
 
-/// Something to be run in each round.
+/// A run of each round.
 #[derive(Clone, Debug)]
 struct Turn {
     name: String,
     trial: Trial,
 }
 
-/// What is run, and what it means.
+/// The run, and its meaning.
 #[derive(Default)]
 struct Program {
     turns: Vec<Turn>,
-    /// Level, CPUs of base and contend.
+    /// Level, and CPUs of base and contend.
     configurations: Vec<(String, CpuSet, CpuSet)>,
     kernels: Vec<Beside>,
-    /// Level, the injectors, and their rates.
+    /// Level, injectors, and their rates.
     injectors: Vec<(String, Beside, Vec<f64>)>,
-    /// The turn without them.
+    /// The run without them.
     quiet: &'static str,
 }
 
@@ -248,8 +245,7 @@ impl Program {
     }
 }
 
-/// Where the application runs while something runs beside it: all cores but the last of a last-level cache, and that
-/// last one.
+/// CPUs for the application beside another program: all cores but the last of a last-level cache, and that last one.
 fn neighbours(topology: &Topology, cpus: &CpuSet) -> Option<(CpuSet, CpuId)> {
     let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
     let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
@@ -261,13 +257,13 @@ fn neighbours(topology: &Topology, cpus: &CpuSet) -> Option<(CpuSet, CpuId)> {
 /// Measures an application.
 ///
 /// # Errors
-/// [`Stop`]; whatever was measured by then is lost.
+/// [`Stop`]; earlier measurements are then lost.
 pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characterization, Stop> {
     let mut c = Characterization::default();
     let program = prepare(plan, bench, &mut c)?;
     let models = if plan.parts.contains(&"misses") { caches::models(plan.topology) } else { Vec::new() };
     let all = (1 + program.turns.len() * plan.rounds + models.len()) as f64;
-    // The first run warms what is cached of the files, tells what can be counted, and whether the program runs at all.
+    // The first run warms the file cache, and shows whether the program runs and what can be counted.
     step(bench, 0.0, "a run alone")?;
     let first = bench.run(&Trial { cpus: plan.cpus.clone(), beside: None })?;
     if first.seconds < SHORTEST_S {
@@ -319,7 +315,7 @@ impl Characterization {
     }
 }
 
-/// What is to be run in each round; what cannot be is left out, with its reason.
+/// The runs of each round; impossible ones are left out with the reason.
 fn prepare(plan: &Plan<'_>, bench: &mut dyn Bench, c: &mut Characterization) -> Result<Program, Stop> {
     let mut program = Program::default();
     if plan.parts.contains(&"sensitivity") {
@@ -369,7 +365,7 @@ fn prepare(plan: &Plan<'_>, bench: &mut dyn Bench, c: &mut Characterization) -> 
     Ok(program)
 }
 
-/// The turns of `degradation`: the application on some CPUs, alone and beside injectors on others.
+/// The runs of `degradation`: the application on some CPUs, alone and beside injectors on others.
 fn inject(
     plan: &Plan<'_>,
     cpus: &CpuSet,
@@ -404,7 +400,7 @@ fn pressure(level: &str, rate: f64) -> String {
     format!("under {level} traffic of {} lines/s each", significant(rate, 4))
 }
 
-/// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of
+/// Cost of a run: by the wanted measure, otherwise by the first that all runs have of cycles, time per unit of
 /// progress, and time.
 fn cost(runs: &[&[RunResult]], wanted: Option<By>) -> (By, impl Fn(&RunResult) -> f64 + use<>) {
     let of = |ran: &RunResult, by: By| match by {
@@ -436,7 +432,7 @@ fn sensitivity(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, wanted: 
     }
 }
 
-/// The loss in runs beside something against runs alone; the work is the same.
+/// The loss in runs beside a program against runs alone, with the same work.
 fn loss(alone: &[RunResult], together: &[RunResult], wanted: Option<By>) -> Option<Loss> {
     let (by, of) = cost(&[alone, together], wanted);
     Loss::of(&pairs(alone, together, of), by)
@@ -484,7 +480,7 @@ fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, by: Opti
     }
 }
 
-/// The loss at the traffic that was asked for: the injectors draw what the application's own leaves of it (§4.4).
+/// The loss at the requested traffic: injectors draw what the application leaves of it (§4.4).
 fn class(plan: &Plan<'_>, alone: &RunResult, c: &mut Characterization) {
     let (Some(all), Some(points)) = (plan.injectors.traffic_per_s, c.profile.degradation.get("memory")) else { return };
     match alone.counts.get(&Signal::LlcMisses) {
@@ -533,7 +529,7 @@ fn misses(models: &[Model], all: f64, bench: &mut dyn Bench, c: &mut Characteriz
     Ok(())
 }
 
-/// What an application uses of one level, from the points of that level.
+/// The application's use of one level, from the points of that level.
 fn footprint(points: &[MissPoint]) -> Option<Footprint> {
     let (least, most) = (points.first()?, points.last()?);
     let enough = most.ratio + LITTLE * (least.ratio - most.ratio).max(most.ratio);
@@ -541,7 +537,7 @@ fn footprint(points: &[MissPoint]) -> Option<Footprint> {
     Some(Footprint { level: found.level, bytes: found.bytes, or_more: points.len() > 1 && found.bytes == most.bytes })
 }
 
-/// What counters tell of a run alone: rates for stand-ins, and the characteristics of Tang §4.1.
+/// Rates from counters of a run alone: for stand-ins, and the characteristics of Tang §4.1.
 fn counted(ran: &RunResult, profile: &mut AppProfile) {
     let Some(cpu_s) = ran.counts.get(&Signal::CpuTime).map(|ns| ns * 1e-9).filter(|s| *s > 0.0) else { return };
     let hardware = ran.counts.iter().filter(|(signal, _)| !Signal::SOFTWARE.contains(signal));
@@ -549,7 +545,7 @@ fn counted(ran: &RunResult, profile: &mut AppProfile) {
     let count = |signal: Signal| ran.counts.get(&signal).copied();
     let (misses, milliseconds) = (count(Signal::LlcMisses), cpu_s * 1e3);
     profile.bus_per_ms = count(Signal::BusTransactions).or(misses).map(|lines| lines / milliseconds);
-    // Requests to the last level that another core's cache answered are requests to shared lines.
+    // Requests to the last level answered by another core's cache are requests to shared lines.
     let shared = [Signal::Intra, Signal::Inter, Signal::Near].iter().filter_map(|s| count(*s)).sum::<f64>();
     let requests = count(Signal::PrivateMisses).filter(|requests| *requests > 0.0);
     profile.sharing = requests.filter(|_| count(Signal::Intra).is_some()).map(|all| (shared / all).min(1.0));
@@ -557,7 +553,7 @@ fn counted(ran: &RunResult, profile: &mut AppProfile) {
         profile.sharing.zip(misses).map(|(sharing, misses)| misses / milliseconds * (1.0 - sharing));
 }
 
-/// What the reader of the profile should know of the application.
+/// Notes on the application for the reader of the profile.
 fn remarks(first: &RunResult, ran: &BTreeMap<&str, Vec<RunResult>>, program: &Program, c: &mut Characterization) {
     if !first.counts.contains_key(&Signal::LlcMisses) {
         let why = "hardware events cannot be counted here; cotenant doctor says what would help";

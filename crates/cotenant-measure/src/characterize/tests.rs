@@ -1,10 +1,10 @@
-//! Applications that are made up, so that what must come out is known.
+//! Made-up applications with known results.
 
 use super::*;
 use cotenant_model::machine::Machine;
 use cotenant_model::testing::machine;
 
-/// An application that takes 10 s of so many threads, and reacts as it is told.
+/// An application that takes 10 s with this many threads, and reacts as scripted.
 struct Made {
     topology: Topology,
     /// Percent gained where all CPUs are in one instance, by level.
@@ -12,7 +12,7 @@ struct Made {
     has_cycles: bool,
     has_units: bool,
     threads: Option<usize>,
-    /// Fraction of speed lost beside anything at full rate.
+    /// Fraction of speed lost beside any program at full rate.
     loses: f64,
     seconds: f64,
     log: Vec<Trial>,
@@ -21,7 +21,7 @@ struct Made {
     simulated: Vec<Geometry>,
     by: Option<By>,
     injectors: Injectors,
-    /// The machine becomes so much slower with each run.
+    /// Slowdown of the machine with each run.
     drift: f64,
 }
 
@@ -45,7 +45,7 @@ impl Made {
         }
     }
 
-    /// How fast the machine is by now.
+    /// The machine's current speed.
     fn pace(&self) -> f64 {
         1e6 / (1.0 + self.drift * self.log.len() as f64)
     }
@@ -101,7 +101,7 @@ impl Bench for Made {
 
     fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<caches::Misses>, Stop> {
         let of = |[_, last]: &[Geometry; 2]| {
-            // Everything fits 4 MiB.
+            // Everything fits into 4 MiB.
             let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
             let (instructions, references, first_misses) = (4_000_000, 1_000_000, 200_000);
             caches::Misses { instructions, references, first_misses, misses, units: self.has_units.then_some(500) }
@@ -119,12 +119,14 @@ fn harpertown() -> Topology {
     Machine::parse(include_str!("../../../../machines/harpertown-2s.toml")).unwrap().topology
 }
 
+/// Promise measure/characterize: Characterization finds what a made-up application is, in the stated number of runs,
+/// with each level of cache at several sizes.
 #[test]
 fn the_vector_is_what_the_application_is() {
     let mut made =
         Made { gains: vec![("bus".into(), -20.0), ("l2".into(), 8.0)], has_cycles: true, ..Made::new(harpertown()) };
     let c = made.measure(&["sensitivity"], 3).unwrap();
-    // bus: base 0-3, contend one bus: −20 %. Its L2s hold two threads each in both, so that they do not count.
+    // bus: base 0-3, contend one bus: −20 %. Both have two threads in each L2, so that L2s do not count.
     let scores: Vec<(&str, f64)> = c.profile.sensitivity.iter().map(|(name, s)| (name.as_str(), s.score)).collect();
     assert_eq!(scores, [("bus", -20.0), ("l2", 8.0)]);
     let bus = &c.profile.sensitivity["bus"];
@@ -143,6 +145,7 @@ fn the_vector_is_what_the_application_is() {
     assert_eq!(p.per_cpu_s[&Signal::LlcMisses].round(), 400_000.0);
 }
 
+/// Holds measure/characterize.
 #[test]
 fn rounds_turn_so_that_drift_hits_all_alike() {
     let mut made = Made::new(harpertown());
@@ -151,6 +154,7 @@ fn rounds_turn_so_that_drift_hits_all_alike() {
     assert_eq!(sets, ["0-3", "0,2,4,6", "0,4", "0,2", "0,2", "0,4", "0,2,4,6", "0-3"]);
 }
 
+/// Holds measure/characterize.
 #[test]
 fn what_is_compared_is_said() {
     let by = |wanted, cycles, units| {
@@ -166,6 +170,7 @@ fn what_is_compared_is_said() {
     assert_eq!(by(Some(By::Progress), false, false), By::Time, "it reports none");
 }
 
+/// Holds measure/characterize.
 #[test]
 fn beside_others_it_suffers_and_causes() {
     let mut made = Made { loses: 0.2, has_units: true, ..Made::new(machine(1, 1, 4, 1)) };
@@ -176,7 +181,7 @@ fn beside_others_it_suffers_and_causes() {
     assert!(near(c.profile.corun_sensitivity.unwrap(), 0.2) && near(c.profile.contentiousness.unwrap(), 0.1));
     let memory: Vec<(f64, f64)> =
         c.profile.degradation["memory"].iter().map(|p| (p.target_per_s, (p.loss.loss * 1e3).round() / 1e3)).collect();
-    // Two rounds, of which the second asks for what the first fell short of: 0.2 × (1 + 1/0.9)/2 of each share.
+    // Two rounds, the second corrected for the first's shortfall: 0.2 × (1 + 1/0.9)/2 of each share.
     assert_eq!(memory, [(250e3, 0.053), (500e3, 0.106), (750e3, 0.158), (1e6, 0.211)]);
     // On the three cores that share the cache with the fourth.
     let beside: Vec<&Trial> = made.log.iter().filter(|trial| trial.beside.is_some()).collect();
@@ -191,9 +196,11 @@ fn what_it_causes_is_told_by_the_same_moment_alone() {
     assert!((causes.loss - 0.1).abs() < 1e-9 && causes.rounds == 3, "{causes:?}");
 }
 
+/// Promise measure/injectors: Injectors are as many, as fast and where they are asked for; a rate that cannot be
+/// reached is not chased.
 #[test]
 fn injectors_are_led_to_their_rate() {
-    // What runs beside it reaches 0.9 of what it is asked for: the second round asks for 1/0.9 as much.
+    // The program beside it reaches 0.9 of its request: the second round asks for 1/0.9 as much.
     let mut made = Made::new(machine(1, 1, 4, 1));
     let c = made.measure(&["degradation"], 4).unwrap();
     let asked = made.log.iter().filter_map(|trial| trial.beside.as_ref().filter(|b| b.kernel == "inject-memory")?.rate);
@@ -210,6 +217,7 @@ fn injectors_are_led_to_their_rate() {
     assert_eq!(aim.rate, Some((100.0, 400.0)));
 }
 
+/// Holds measure/injectors.
 #[test]
 fn injectors_are_as_many_as_fast_and_where_they_are_asked_for() {
     let injectors = Injectors {
@@ -226,12 +234,12 @@ fn injectors_are_as_many_as_fast_and_where_they_are_asked_for() {
     let points = &c.profile.degradation["memory"];
     let asked: Vec<_> = points.iter().map(|p| (p.target_per_s, p.cpus.to_string())).collect();
     assert_eq!(asked, [(200e3, "1,3".to_owned()), (800e3, "1,3".to_owned())]);
-    // 0.9 of each rate is reached (the made-up bench tells that of one): losses 0.02 at 90,000 and 0.08 at 360,000.
+    // 0.9 of each rate is reached (the made-up bench reports that of one): losses 0.02 at 90,000 and 0.08 at 360,000.
     // The application draws 4e6 lines in 10 s: of 700,000 per s it leaves 300,000, where it loses 0.02 + 0.06 ×
     // 210/270.
     let loss = c.profile.average_traffic_loss.unwrap();
     assert!((loss - (0.02 + 0.06 * 210.0 / 270.0)).abs() < 1e-5, "{loss}");
-    // Of 350,000 it leaves nothing: what it loses beside the least injector is told, not 0.
+    // Of 350,000 it leaves nothing: the result is the loss beside the smallest injector, not 0.
     made.injectors.traffic_per_s = Some(350e3);
     let loss = made.measure(&["degradation"], 1).unwrap().profile.average_traffic_loss.unwrap();
     assert!((loss - 0.02).abs() < 1e-5, "{loss}");
@@ -250,6 +258,7 @@ fn a_machine_that_cannot_say_it_says_so() {
     assert_eq!(c.runs, 1, "there is nothing to run");
 }
 
+/// Holds measure/characterize.
 #[test]
 fn the_footprint_is_where_more_brings_little() {
     let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
@@ -264,7 +273,7 @@ fn the_footprint_is_where_more_brings_little() {
     assert_eq!(of(3).map(|p| p.bytes >> 20).collect::<Vec<_>>(), [2, 4, 8, 16, 32]);
     let least = of(3).next().unwrap();
     assert_eq!((curve.by, least.ratio, least.mpki), (By::Model, 0.1, 25.0));
-    // The level before it misses alike at every size: the smallest is enough.
+    // The level before it misses alike at every size, so that the smallest suffices.
     assert_eq!(of(2).map(|p| (p.bytes >> 10, p.mpki)).collect::<Vec<_>>(), [4, 8, 16, 32, 64].map(|kib| (kib, 50.0)));
     let footprint = |level, bytes| Footprint { level, bytes, or_more: false };
     assert_eq!(curve.footprints, [footprint(2, 4 << 10), footprint(3, 4 << 20)]);
@@ -272,6 +281,7 @@ fn the_footprint_is_where_more_brings_little() {
     assert_eq!(c.runs, 1 + made.simulated.len());
 }
 
+/// Holds run/end.
 #[test]
 fn what_goes_wrong_is_said_and_ends_it() {
     let mut made = Made { seconds: 0.001, ..Made::new(harpertown()) };
@@ -298,6 +308,7 @@ fn another_number_of_threads_is_remarked() {
     );
 }
 
+/// Holds measure/statistics.
 #[test]
 fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     use super::contention::points;
@@ -341,7 +352,7 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     let point = of(&topology, false, true).unwrap().remove(0);
     assert!((point.l2_lines_per_ns - 0.4).abs() < 1e-9 && (point.l3_lines_per_ns - 2e-3).abs() < 1e-9, "{point:?}");
     assert!((point.miss_rate - 5e-3).abs() < 1e-9 && !point.counted);
-    // Nothing tells of lines, or of work; no neighbour.
+    // No lines, no units of work, or no neighbour.
     let stopped = |topology: &Topology, units| match of(topology, false, units) {
         Err(Stop::Missing(why)) => why,
         other => panic!("{other:?}"),
@@ -353,6 +364,7 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     assert_eq!(stopped(&machine(2, 1, 1, 1), true), "no two cores that may be used share a last-level cache");
 }
 
+/// Holds measure/statistics.
 #[test]
 fn the_model_says_what_an_application_costs() {
     use super::contention::predicted;

@@ -1,4 +1,4 @@
-//! This machine, as characterization runs an application on it.
+//! This machine as the bench on which characterization runs an application.
 
 use super::leftovers::{children, end, end_orphans};
 use crate::characterize::caches::{self, Geometry, Misses};
@@ -23,14 +23,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between looks at the application. What a thread does after the last one before its end is not seen.
+/// Sampling interval. What a thread does after its last sample is not counted.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a kernel runs alone.
+/// Duration of a kernel's run alone.
 const KERNEL: Duration = Duration::from_millis(250);
-/// A kernel that did nothing after this is not waited for.
+/// Limit of the wait for a kernel's first progress.
 const PREPARED: Duration = Duration::from_secs(30);
 
-/// Its summary is all that is read.
+/// Only its summary is read.
 const NO_FILE: &str = "--cachegrind-out-file=/dev/null";
 
 const LEFT: &str =
@@ -54,8 +54,7 @@ fn failed(why: impl std::fmt::Display) -> Stop {
     Stop::Failed(why.to_string())
 }
 
-/// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change
-/// it.
+/// Units per second of CPU time of all threads of a kernel at full speed, nearly independent of other programs.
 pub fn pace(report: &Report) -> f64 {
     report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
 }
@@ -67,26 +66,26 @@ pub struct AppBench<'a> {
     name: String,
     /// Whether its own output is shown.
     shown: bool,
-    /// The longest that a run may take.
+    /// The limit of a run.
     timeout: Duration,
     progress: Progress,
-    /// How far it is, and what is being done.
+    /// Progress, and the current activity.
     doing: (f64, String),
-    /// Remarks on what the command did.
+    /// Remarks on the command's behaviour.
     pub notes: BTreeSet<String>,
-    /// Whether it tells how long it will take.
+    /// Whether it announces the expected duration.
     pub says: bool,
-    /// Runs on simulated caches that go side by side.
+    /// Parallel runs on simulated caches.
     pub at_once: usize,
     waiter: Waiter,
     stopped: bool,
 }
 
 impl<'a> AppBench<'a> {
-    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is shown.
+    /// Runs are called `name` and end after `timeout`; `shown`: the command's own output is shown.
     ///
     /// # Errors
-    /// Where signals cannot be awaited.
+    /// If signals cannot be awaited.
     pub fn new(
         topology: &'a Topology,
         command: Vec<OsString>,
@@ -95,7 +94,7 @@ impl<'a> AppBench<'a> {
         timeout: Duration,
         progress: Progress,
     ) -> io::Result<Self> {
-        // Before any thread is started: signals are held back from all of them.
+        // Before any thread starts, because signals are blocked in all of them.
         let waiter = Waiter::new()?;
         Ok(Self {
             topology,
@@ -119,7 +118,7 @@ impl<'a> AppBench<'a> {
         !self.stopped
     }
 
-    /// Shows how far it is; since then a run has been under way.
+    /// Shows progress; the instant is the start of the current run.
     fn show(&mut self, since: Option<Instant>) {
         let (done, what) = &self.doing;
         self.progress.show(*done, || match since {
@@ -148,10 +147,9 @@ impl<'a> AppBench<'a> {
         command
     }
 
-    /// Runs a command on these CPUs to its end.
+    /// Runs a command to its end on these CPUs.
     fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<RunResult, Stop> {
-        // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to
-        // undo later.
+        // The child inherits this thread's mask, which belongs to this process only and needs no restoring.
         let own = sys::getaffinity(0).map_err(failed)?;
         sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(format!("CPUs {cpus} cannot be used: {e}")))?;
         let before = sys::children_cpu_time();
@@ -179,7 +177,7 @@ impl<'a> AppBench<'a> {
             }
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let left = end(&mut host) + end_orphans(&ours); // what came and was left between two looks is in no sample
+        let left = end(&mut host) + end_orphans(&ours); // a process that lived only between two looks is in no sample
         if left > 0 {
             self.notes.insert(LEFT.to_owned());
         }
@@ -207,7 +205,7 @@ impl<'a> AppBench<'a> {
         Ok(options.chain(self.words(self.topology.usable())).collect())
     }
 
-    /// Runs several commands at the same time, each to its end.
+    /// Runs several commands in parallel, each to its end.
     fn side_by_side(&mut self, all: &[&[OsString]]) -> Result<(), Stop> {
         let ours = children();
         let done = Waiter::new().map_err(failed).and_then(|mut waiter| {
@@ -227,7 +225,7 @@ impl<'a> AppBench<'a> {
                         running.remove(&pid);
                     }
                     Event::Exited(_, status, _) => loop {
-                        // A signal that ended it reaches us, too, and says why.
+                        // A signal that ended the command reaches this process too, and gives the reason.
                         match waiter.wait(Some(Instant::now())) {
                             Ok(Event::Signal(_)) => return Err(Stop::Interrupted),
                             Ok(Event::Tick) | Err(_) => return Err(failure(launch::exit_code(status))),
@@ -261,7 +259,7 @@ impl<'a> AppBench<'a> {
     }
 }
 
-/// What was seen of a program.
+/// Observations of a program.
 #[derive(Default)]
 struct Tally {
     last: BTreeMap<TaskId, Counters>,
@@ -283,7 +281,7 @@ impl Tally {
             let (sum, tasks) = counts.entry(signal).or_default();
             (*sum, *tasks) = (*sum + count.value as f64 * scale, *tasks + 1);
         }
-        // A signal that some threads lack, or that ended between two looks, would make the program look cheap.
+        // A signal missing for some threads, or for threads that ended between two looks, would understate the cost.
         let whole = self.alive == self.last.len();
         let counts: BTreeMap<Signal, f64> = counts
             .into_iter()
@@ -306,7 +304,7 @@ impl Bench for AppBench<'_> {
                 let counter = |_: usize| units;
                 kernel.run(&config, Some(&counter), &mut || !done.load(Ordering::Relaxed))
             });
-            // Its memory is prepared before the application starts.
+            // Its memory is initialized before the application starts.
             let patience = Instant::now() + PREPARED;
             while units.load(Ordering::Relaxed) == 0 && !runner.is_finished() && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(1));
@@ -335,7 +333,7 @@ impl Bench for AppBench<'_> {
         }
         let mut units = None;
         match &runs[..] {
-            // One alone tells what it does.
+            // A single run reports its own units.
             [(words, _)] => units = self.launch(words, topology.usable())?.units.map(|units| units as u64),
             all => self.side_by_side(&all.iter().map(|(words, _)| words.as_slice()).collect::<Vec<_>>())?,
         }
@@ -368,7 +366,7 @@ impl Bench for AppBench<'_> {
     }
 }
 
-/// What the processes of one run on simulated caches say at their ends, one file each.
+/// Output of the processes of one run on simulated caches, one file each at their ends.
 struct Summaries(Scratch);
 
 impl Summaries {
@@ -376,7 +374,7 @@ impl Summaries {
         Scratch::new("cachegrind").map(Self).map_err(unkept)
     }
 
-    /// A process that executed another program has no summary: that one tells.
+    /// A process that executed another program has no summary; the other program has.
     fn sum(&self) -> Result<Misses, Stop> {
         let mut all = Misses::default();
         for log in fs::read_dir(self.0.path()).map_err(unkept)? {

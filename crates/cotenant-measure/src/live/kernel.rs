@@ -1,4 +1,5 @@
-//! This machine, as the contentiousness model is fitted on it: kernels are the applications, one after the other.
+//! This machine as the bench on which the contentiousness model is fitted: kernels are the applications, one after the
+//! other.
 
 use super::app::AppBench;
 use crate::characterize::caches::{Geometry, Misses};
@@ -16,19 +17,19 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Work on simulated caches, as parts of that of a run: what is counted of the second is what it has beyond the
-/// first, so that the program's start, and the preparation of its memory, which fills the caches, are in neither.
+/// Work on simulated caches as fractions of a run: the counts of the second minus those of the first, which cancels
+/// start-up and the initialization of memory.
 const SIMULATED: [f64; 2] = [0.1, 0.3];
 
-/// The longest that a kernel may take for its work of less than a second.
+/// Limit for a kernel's work of less than a second.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What all kernels have in common.
+/// Common to all kernels.
 struct Kernels<'a> {
     app: AppBench<'a>,
-    /// `cotenant`, which has the kernels.
+    /// The `cotenant` binary, which contains the kernels.
     program: PathBuf,
-    /// How long a kernel works alone in a run.
+    /// Duration of a kernel's work alone in a run.
     length: Duration,
     /// Units per second of CPU time alone.
     paces: BTreeMap<String, f64>,
@@ -51,7 +52,7 @@ impl<'a> Kernels<'a> {
         Ok(pace)
     }
 
-    /// From now on it is the application, with as much work as it does alone in so many seconds: units.
+    /// Makes it the application, with the work of this many seconds alone: units.
     fn set(&mut self, kernel: &str, pace: f64, seconds: f64) -> u64 {
         let units = (pace * seconds).ceil().max(1.0) as u64;
         let words = ["kernel", kernel, "--units", &units.to_string()].map(OsString::from);
@@ -100,7 +101,7 @@ impl Bench for KernelBench<'_> {
             references: more.references.saturating_sub(less.references),
             first_misses: more.first_misses.saturating_sub(less.first_misses),
             misses: more.misses.saturating_sub(less.misses),
-            // What it does is known; valgrind's program reports nothing.
+            // Its behaviour is known; under valgrind it reports nothing.
             units: Some(after - before),
         };
         Ok(more.iter().zip(&less).map(beyond).collect())
@@ -117,15 +118,15 @@ impl Bench for KernelBench<'_> {
 /// Kernels as the applications of characterization, each beside all, on two cores that share a last-level cache.
 pub struct Study<'a> {
     kernels: Rc<RefCell<Kernels<'a>>>,
-    /// What is to be measured of each.
+    /// The plan for each.
     pub plan: Plan<'a>,
 }
 
 impl<'a> Study<'a> {
-    /// With runs as long as each kernel's work takes alone. `program` is `cotenant`, which has the kernels.
+    /// Runs last as long as each kernel's work alone. `program` is the `cotenant` binary, which contains the kernels.
     ///
     /// # Errors
-    /// Where signals cannot be awaited.
+    /// If signals cannot be awaited.
     pub fn new(
         kernels: Vec<String>,
         rounds: usize,
@@ -138,13 +139,13 @@ impl<'a> Study<'a> {
         let progress = Progress::new(shown);
         let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
         let shared = Kernels::new(app, program, length, kernels.len());
-        // Kernels never wait: by CPU time others disturb them least.
+        // Kernels never wait, so that CPU time is the measure least disturbed by other processes.
         let cpus = pair(topology, cpus);
         let plan = Plan { cpus, rounds, by: Some(By::CpuTime), ..Plan::new(topology, &["corun"], kernels) };
         Ok(Self { kernels: shared, plan })
     }
 
-    /// What they cost each other, and the lines that they bring in.
+    /// The costs that they cause each other, and the lines that they bring in.
     ///
     /// # Errors
     /// [`Stop`]
@@ -152,14 +153,14 @@ impl<'a> Study<'a> {
         contention::points(&self.plan, &mut |name| Ok(Box::new(self.bench(name))))
     }
 
-    /// The bench on which one of them is the application.
+    /// The bench with one of them as the application.
     pub fn bench(&self, name: &str) -> impl Bench + use<'a> {
         self.kernels.borrow_mut().begun += 1;
         KernelBench { kernels: self.kernels.clone(), name: name.to_owned() }
     }
 }
 
-/// Two cores that share a last-level cache, where there are such: each program is one thread, beside another one.
+/// Two cores that share a last-level cache, if possible: each program is one thread beside another.
 pub fn pair(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
     let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));

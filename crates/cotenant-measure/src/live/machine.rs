@@ -1,4 +1,4 @@
-//! This machine, as calibration measures it.
+//! This machine as the bench of calibration.
 
 use crate::calibrate::{Bench, Load, ThreadRate};
 use cotenant_cli::progress::Progress;
@@ -13,22 +13,22 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Round trips whose time is taken together, and how often.
+/// Round trips timed together, and the number of such batches.
 const TRIPS: u64 = 200;
 const BATCHES: usize = 15;
-/// A pair that is still not measured after this was kept apart: the median of what there is counts.
+/// Limit for a pair whose threads got no CPUs: the median so far counts.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Migrations whose times are taken.
+/// Number of timed migrations.
 const MIGRATIONS: usize = 200;
 
-/// Runs the kernels, and plays ping-pong, on this machine.
+/// Runs the kernels and ping-pong on this machine.
 pub struct MachineBench {
     caches: Caches,
-    /// How long each load runs.
+    /// Duration of each load.
     length: Duration,
     waiter: Waiter,
     progress: Progress,
-    /// How far it is, and what is being measured.
+    /// Progress, and the current measurement.
     doing: (f64, String),
     stopped: bool,
 }
@@ -37,7 +37,7 @@ impl MachineBench {
     /// Loads run for `length` each.
     ///
     /// # Errors
-    /// Where signals cannot be awaited.
+    /// If signals cannot be awaited.
     pub fn new(caches: Caches, length: Duration) -> std::io::Result<Self> {
         Ok(Self {
             caches,
@@ -64,8 +64,8 @@ fn report(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Report, String> {
     let kernel = Kernel::by_name(load.kernel).ok_or_else(|| format!("there is no kernel {}", load.kernel))?;
-    // One thread's loads of a memory elsewhere miss one last-level cache, not all of the machine: they are many, and
-    // memory is long to lay out.
+    // A remote load must exceed one last-level cache, not all of them: there are many loads, and initialization is
+    // slow.
     let alone = load.memory.is_some() && load.cpus.len() == 1;
     let size = alone.then(|| kernel.default_size(&Caches { llc_total: caches.llc, ..caches }, 1));
     let config = Config {
@@ -75,13 +75,13 @@ fn report(
         cpus: load.cpus.clone(),
         ..Config::new(load.cpus.len(), caches)
     };
-    // Threads inherit it from whoever starts them.
+    // Threads inherit the policy of the thread that starts them.
     if let Some(node) = load.memory {
         let each = size.unwrap_or_else(|| kernel.default_size(&caches, load.cpus.len()));
         let size = each.saturating_mul(load.cpus.len() as u64);
         let free = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
         if let Some(free) = free.ok().and_then(|text| free_in(&text)).filter(|free| *free < 2 * size) {
-            // Bound memory has no other way to go: the kernel would end a program, perhaps another user's.
+            // Bound memory cannot fall back to another node: the kernel would kill a process, perhaps another user's.
             return Err(format!("{free} bytes are free, and twice {size} are needed"));
         }
         mempolicy::set(load.memory).map_err(|e| format!("memory cannot be bound to a node: {e}"))?;
@@ -93,7 +93,7 @@ fn report(
     report
 }
 
-/// Bytes that a node can give at once: free, or with files that were not used of late.
+/// Bytes that a node can provide at once: free, or file cache not used recently.
 fn free_in(meminfo: &str) -> Option<u64> {
     let kb = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, value)| value))?;
@@ -121,7 +121,7 @@ impl Bench for MachineBench {
         let (caches, length) = (self.caches, self.length);
         let Some((first, others)) = loads.split_first() else { return Ok(Vec::new()) };
         let done = AtomicBool::new(false);
-        // The others run until the first has ended, beginning with it as near as can be: memory is prepared before.
+        // The others run until the first ends, and start nearly together: memory is initialized before.
         let reports: Result<Vec<Report>, String> = std::thread::scope(|scope| {
             let beside: Vec<_> = others
                 .iter()
@@ -146,7 +146,7 @@ impl Bench for MachineBench {
             scope.spawn(|| {
                 let bound = bind(b);
                 start.wait();
-                // Gives back every ball, odd to even, until the other has had enough.
+                // Returns every ball, odd to even, until the other thread stops.
                 while bound.is_ok() && !end.load(Ordering::Relaxed) {
                     let thrown = ball.load(Ordering::Acquire);
                     if thrown & 1 == 1 {
@@ -181,7 +181,7 @@ impl Bench for MachineBench {
             times.map_err(|e| format!("a thread cannot be bound to CPU {a}: {e}"))
         })?;
         times.sort_by(f64::total_cmp);
-        // The lower quartile: other programs only ever make a batch longer.
+        // The lower quartile, because other programs can only lengthen a batch.
         Ok(times.get(times.len() / 4).copied().unwrap_or(f64::NAN))
     }
 
@@ -195,7 +195,7 @@ impl Bench for MachineBench {
                 times.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             times.sort_by(f64::total_cmp);
-            // As above: a thread that waits for a CPU until others leave it only ever takes longer.
+            // As above: a wait for a CPU can only lengthen it.
             Ok(times[times.len() / 4])
         };
         let result = std::thread::spawn(moves).join().unwrap_or_else(|p| std::panic::resume_unwind(p));
@@ -223,7 +223,7 @@ mod tests {
         let mut bench = MachineBench::new(caches, Duration::from_millis(10)).unwrap();
         let cpus = vec![sys::getaffinity(0).unwrap().first().unwrap()];
         let load = |node| Load { kernel: "chase", cpus: cpus.clone(), compute: None, memory: Some(NodeId(node)) };
-        // Where others keep the CPU busy the thread may not run before its time is over.
+        // If others keep the CPU busy, the thread may not run before its time is over.
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             match bench.run(&[load(0)]) {

@@ -1,4 +1,4 @@
-//! This machine as a bench: kernels and applications are run on it.
+//! This machine as a bench for kernels and applications.
 
 pub mod app;
 pub mod kernel;

@@ -1,5 +1,5 @@
-//! Dynamic workloads: programs that come, run several times and go (Dey et al., `ReSense`, §3.1 to §3.4), and the
-//! script that carries one out on whatever host can start programs.
+//! Dynamic workloads: programs that arrive, run several times and leave (Dey et al., `ReSense`, §3.1 to §3.4), and the
+//! script that runs them on any host that can start programs.
 
 pub mod compare;
 mod stage;
@@ -14,13 +14,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Arrivals lie in this many seconds (§3.1).
+/// Arrivals fall within this time (§3.1).
 pub const SPAN: Duration = Duration::from_secs(400);
 
 /// Most runs of a program (§3.1).
 pub const MOST_RUNS: u32 = 10;
 
-/// When a job comes.
+/// Arrival of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// At this time after the beginning.
@@ -29,14 +29,14 @@ pub enum Arrival {
     After(usize),
 }
 
-/// A program that comes, runs some times without a gap, and goes.
+/// A program that arrives, runs some times without a gap, and leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What runs, by name; several jobs may have the same.
+    /// Name of the program; several jobs may share it.
     pub name: String,
-    /// When it comes.
+    /// Its arrival.
     pub arrival: Arrival,
-    /// How often it runs, ≥ 1.
+    /// Number of runs, ≥ 1.
     pub runs: u32,
 }
 
@@ -45,13 +45,13 @@ pub struct Job {
 pub struct Workload {
     /// In no particular order.
     pub jobs: Vec<Job>,
-    /// Whether a job that has done its runs starts again until all others have done theirs.
+    /// Whether a finished job restarts until all others have done their runs.
     pub restart: bool,
-    /// The longest that a run may take; longer is a failure. `None` = for ever.
+    /// Limit of a run, beyond which it fails. `None`: unlimited.
     pub longest: Option<Duration>,
 }
 
-/// How many programs a workload has, and how they come (§3.2 to §3.4).
+/// Number of programs of a workload, and their arrivals (§3.2 to §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Three: two at the beginning, the third when the second has ended.
@@ -66,7 +66,7 @@ impl Size {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// How many programs.
+    /// Number of programs.
     pub fn programs(self) -> usize {
         match self {
             Self::Small => 3,
@@ -96,9 +96,8 @@ impl FromStr for Size {
 }
 
 impl Workload {
-    /// A random workload of programs of a pool: none twice while the pool has others. Arrivals lie in `span`, to the
-    /// millisecond; each program runs 1 to `runs` times. The same arguments give the same workload. Empty where the
-    /// pool is.
+    /// A random workload from a pool, without repetitions while unused programs remain. Arrivals fall within `span`, to
+    /// the millisecond; each program runs 1 to `runs` times. Deterministic for its arguments; empty for an empty pool.
     pub fn generate(size: Size, pool: &[String], span: Duration, runs: u32, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut left: Vec<&String> = Vec::new();

@@ -1,5 +1,5 @@
-//! A workload under way: a host around a host, which starts what is due and notes what has ended. The loop drives it
-//! like any other.
+//! A running workload: a host around a host that starts due jobs and records ended ones. The loop drives it like any
+//! other.
 
 use super::{Arrival, Workload};
 use cotenant_model::Topology;
@@ -10,17 +10,17 @@ use cotenant_model::policy::{Ctx, DynPolicy};
 use cotenant_model::sample::Sample;
 use std::time::Duration;
 
-/// How long is waited at a time where no policy manages.
+/// Longest wait without a managing policy.
 const LOOK: Duration = Duration::from_secs(3_600);
 
-/// A run that has ended.
+/// An ended run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Index of the job.
     pub job: usize,
     /// When it ended.
     pub at: Time,
-    /// What is wrong with how it ended, such as an exit code.
+    /// Failure of the run, such as an exit code.
     pub failure: Option<String>,
 }
 
@@ -29,19 +29,19 @@ pub trait Launcher {
     /// The host.
     fn host(&self) -> &dyn Host;
 
-    /// The same, to be driven.
+    /// The same, for the loop.
     fn host_mut(&mut self) -> &mut dyn Host;
 
-    /// The time on the clock of its samples.
+    /// The time, on the clock of its samples.
     fn now(&self) -> Time;
 
-    /// Starts a run of a job; no other run of it is under way.
+    /// Starts a run of a job that is not running.
     ///
     /// # Errors
-    /// Where it does not run.
+    /// The error if it does not run.
     fn start(&mut self, job: usize) -> Result<(), HostError>;
 
-    /// Called before each wait, which ends at this time at the latest.
+    /// Called before each wait that ends at this time at the latest.
     fn look(&mut self) -> Option<Time> {
         None
     }
@@ -50,7 +50,7 @@ pub trait Launcher {
     fn ended(&mut self) -> Vec<Ended>;
 }
 
-/// What the runs of a job came to.
+/// Runs of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRuns {
     /// When each run began, seconds after the beginning of the workload.
@@ -66,13 +66,13 @@ impl JobRuns {
     }
 }
 
-/// Why a workload did not come to its end.
+/// Reasons for an unfinished workload.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The host failed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The user asked to stop, or the host had enough.
+    /// The user or the host requested a stop.
     #[error("stopped before the end of the workload: {0}")]
     Stopped(String),
     /// A program failed.
@@ -80,17 +80,17 @@ pub enum RunError {
     Failed {
         /// The job's name.
         name: String,
-        /// What is wrong with how it ended.
+        /// The failure.
         why: String,
     },
 }
 
-/// What places the threads.
+/// The manager of thread placement.
 pub type Manager<'a, 'b> = (&'a dyn DynPolicy, &'a Ctx<'b>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// Comes at this time; `None` = when another job has ended.
+    /// Arrival time; `None`: after another job.
     Waits(Option<Time>),
     /// Runs since then.
     Runs(Time),
@@ -106,10 +106,10 @@ struct Stage<'a, L> {
     failure: Option<RunError>,
 }
 
-/// Carries out a workload. Without a manager the programs are left alone and not sampled.
+/// Runs a workload. Without a manager the programs are left alone and not sampled.
 ///
 /// # Errors
-/// [`RunError`]; what was started by then may still run, and is the launcher's to end.
+/// [`RunError`]; running programs are then the launcher's to end.
 pub fn run<L: Launcher>(
     launcher: &mut L,
     workload: &Workload,
@@ -157,7 +157,7 @@ impl<L: Launcher> Stage<'_, L> {
         }
     }
 
-    /// Starts the jobs whose time has come; whether there were any.
+    /// Starts the due jobs; returns whether there were any.
     fn start_due(&mut self) -> bool {
         let now = self.launcher.now();
         let due = |life: &Life| matches!(life, Life::Waits(Some(at)) if *at <= now);
@@ -168,7 +168,7 @@ impl<L: Launcher> Stage<'_, L> {
         !due.is_empty()
     }
 
-    /// When the first run will have taken too long, and fails whose has.
+    /// The time at which the first run exceeds its limit; fails if one has.
     fn too_long(&mut self) -> Option<Time> {
         let (longest, now) = (self.workload.longest?, self.launcher.now());
         let ends = |(job, life): (usize, &Life)| {
@@ -182,7 +182,7 @@ impl<L: Launcher> Stage<'_, L> {
         Some(at)
     }
 
-    /// Notes what has ended, and begins the next run, or whoever waits for the last one; whether anything has.
+    /// Records ended runs, and starts next runs and jobs that waited for the last run; returns whether any ended.
     fn note_ends(&mut self) -> bool {
         let all = self.launcher.ended();
         for Ended { job, at, failure } in &all {

@@ -1,4 +1,4 @@
-//! Workloads by hand, on a host on which every run takes what the script says.
+//! Workloads by hand, on a host whose runs take the scripted time.
 
 use super::compare::{Figures, gains};
 use super::*;
@@ -11,7 +11,7 @@ use cotenant_model::sample::Sample;
 use cotenant_model::testing::machine;
 use std::collections::BTreeMap;
 
-/// Seconds that a run of each job takes.
+/// Seconds of a run of each job.
 struct Made {
     topology: Topology,
     now: Time,
@@ -104,6 +104,7 @@ fn small() -> Workload {
 
 const LENGTHS: [u64; 3] = [5, 4, 1];
 
+/// Holds measure/workloads.
 #[test]
 fn jobs_come_run_and_go() {
     let mut host = Made::new(&LENGTHS);
@@ -118,6 +119,7 @@ fn jobs_come_run_and_go() {
 
 /// {0(A,1) 0(B,2) 3(C,2)}, runs of 5, 4 and 1 s: A owes nothing from 5 s on, C from 5 s, B from 8 s. A and C start
 /// again until then, and end what they have begun.
+/// Holds measure/workloads.
 #[test]
 fn jobs_start_again_until_each_has_done_its_runs() {
     let mut workload = small();
@@ -145,6 +147,7 @@ fn a_manager_looks_and_changes_no_time() {
     assert!(rounds >= 100, "10 s at 100 ms, and at each change: {rounds}");
 }
 
+/// Holds measure/workloads.
 #[test]
 fn what_fails_or_takes_too_long_ends_it() {
     let mut host = Made::new(&LENGTHS);
@@ -156,6 +159,7 @@ fn what_fails_or_takes_too_long_ends_it() {
     assert_eq!(error, "A: a run still went on after 4.5 s; a workload with a failing run cannot be compared");
 }
 
+/// Holds measure/workloads.
 #[test]
 fn workloads_are_as_in_the_paper_and_the_same_for_the_same_seed() {
     let pool: Vec<String> = ('a'..='l').map(String::from).collect();

@@ -1,23 +1,23 @@
-//! NUMA hinting faults: the kernel takes access from a process' pages, one scan after the other, and counts, by thread
-//! and node, the pages that are asked for again. Tumanov et al. §4.2 patched their kernel to do this.
+//! NUMA hinting faults: the kernel removes access from a process's pages in scans, and counts by thread and node the
+//! pages that are accessed again. Tumanov et al. §4.2 patched their kernel to do this.
 
 use super::ByNode;
 use crate::NodeId;
 use crate::proc_text::{unsigned, words};
 
-/// What `/proc/PID/task/TID/sched` says of a thread, from Linux 4.4 to 6.18 (`kernel/sched/debug.c`).
+/// Figures of a thread in `/proc/PID/task/TID/sched`, from Linux 4.4 to 6.18 (`kernel/sched/debug.c`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// CPU time that it has used, ns.
+    /// Its CPU time, ns.
     pub ran: u64,
-    /// Pages that it asks for between two scans, base pages of each node with memory; empty where the kernel does not
-    /// balance. The kernel adds what a scan found to half of what it had, so its count is twice the average of the
-    /// scans, the last of which is half of it.
+    /// Pages accessed between two scans, base pages of each node with memory; empty if the kernel does not balance. The
+    /// kernel adds a scan's pages to half of its former count, so the count is twice the average of the scans, the last
+    /// of which makes up half.
     pub pages: ByNode,
 }
 
 impl Faults {
-    /// Takes what it knows; the rest may be anything.
+    /// Parses known lines and ignores the rest.
     pub fn parse(text: &[u8]) -> Self {
         let mut faults = Self::default();
         for line in text.split(|byte| *byte == b'\n') {
@@ -32,8 +32,8 @@ impl Faults {
     }
 }
 
-/// `numa_faults node=1 task_private=8 task_shared=2 …`: what this thread alone asked for, and what others did, too,
-/// which Linux 4.4 prints the other way round. What its group asked for follows and is not its own.
+/// `numa_faults node=1 task_private=8 task_shared=2 …`: pages accessed by this thread only, and also by others (in
+/// reverse order in Linux 4.4). Figures of its group follow and are not its own.
 fn of_node(line: &[u8]) -> Option<(NodeId, u64)> {
     let mut words = words(line);
     if words.next()? != b"numa_faults" {
@@ -54,6 +54,7 @@ mod tests {
     }
 
     /// As a thread of a guest with four nodes and Linux 6.1 had it, which writes to 1,024 pages of node 1.
+    /// Holds see/memory.
     #[test]
     fn as_linux_6_1_prints_it() {
         let text = b"\
@@ -94,6 +95,7 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
     }
 
     /// The ends of the files of others, from the formats of their sources.
+    /// Holds see/memory.
     #[test]
     fn as_other_kernels_print_it() {
         let of_4_4 = b"se.sum_exec_runtime                          :             0.000001\n\
@@ -112,13 +114,14 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
             current_node=0, numa_group_id=0\n\
             numa_faults node=0 task_private=0 task_shared=0 group_private=0 group_shared=0\n";
         assert_eq!(Faults::parse(of_6_18), Faults { ran: 0, pages: pages(&[(0, 0.0)]) });
-        // Before 4.3 they were by kind, node and others, and no sum.
+        // Before 4.3 they were by kind, node and others, without a sum.
         let of_3_13 = b"numa_migrations, 0\nnuma_faults, 0, 0, 1, 0, 12\nnuma_faults_memory, 1, 0, 0, 0, -1\n";
         assert_eq!(Faults::parse(of_3_13), Faults::default());
     }
 
     proptest! {
         /// As the kernel counts: the same pages at each scan come to twice as many, and a look finds them again.
+        /// Holds see/memory.
         #[test]
         fn a_look_finds_what_each_scan_finds(found in 0u64..1 << 40) {
             let count = (0..60).fold(0, |count: u64, _| count - count / 2 + found);
@@ -127,6 +130,7 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
             prop_assert!((pages - found as f64).abs() <= 1.0, "{pages} of {found}");
         }
 
+        /// Holds see/damaged-input.
         #[test]
         fn any_bytes_are_faults_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for begin in ["", "numa_faults node=", "numa_faults node=1 task_private=", "se.sum_exec_runtime"] {

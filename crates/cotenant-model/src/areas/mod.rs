@@ -1,7 +1,7 @@
-//! Areas of a process' memory, as the kernel tells of them: where their pages are, who bound them, and which were
-//! accessed.
+//! Areas of a process's memory according to the kernel: the place of their pages, their memory policy, and accesses.
 //!
-//! Everything takes bytes, line by line: the files of a process with a million mappings are hundreds of megabytes.
+//! Everything parses bytes line by line, because the files of a process with a million mappings have hundreds of
+//! megabytes.
 
 pub mod hinting;
 pub mod page_samples;
@@ -10,25 +10,25 @@ use crate::NodeId;
 use crate::proc_text::{unsigned, words};
 use std::collections::BTreeMap;
 
-/// What decided where the pages of an area are.
+/// What determined the place of an area's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binding {
-    /// Nobody: the kernel's default.
+    /// The kernel's default.
     Free,
-    /// Its program or its user: `bind`, `prefer`, `local`.
+    /// The program or its user: `bind`, `prefer`, `local`.
     Bound,
-    /// The same, in turns over several nodes.
+    /// The same, interleaved over several nodes.
     Interleaved,
 }
 
-/// What holds the pages of an area.
+/// The kind of an area's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Memory of the process alone, or of those that it shares it with by inheritance.
+    /// Memory of the process only, or shared by inheritance.
     Anonymous,
-    /// A file, which others may map, too.
+    /// A file, which others may also map.
     File,
-    /// Pages that were reserved as huge ones.
+    /// Reserved huge pages.
     Reserved,
 }
 
@@ -37,9 +37,9 @@ pub enum Backing {
 pub struct Area {
     /// Its first address.
     pub start: u64,
-    /// What decided where its pages are.
+    /// What determined the place of its pages.
     pub binding: Binding,
-    /// What holds them.
+    /// The kind of its pages.
     pub backing: Backing,
     /// Its resident pages by node, in base pages.
     pub pages: Vec<(NodeId, u64)>,
@@ -49,8 +49,8 @@ pub struct Area {
 pub type ByNode = BTreeMap<NodeId, f64>;
 
 impl Area {
-    /// A line of `numa_maps` (`Documentation/admin-guide/mm/numa_memory_policy.rst`, `proc(5)`); `None` where it is
-    /// none. Pages are counted in base pages of `page_kb` KiB: huge pages count as what they hold.
+    /// A line of `numa_maps` (`Documentation/admin-guide/mm/numa_memory_policy.rst`, `proc(5)`); `None` for other text.
+    /// Pages are counted in base pages of `page_kb` KiB, huge pages by their size.
     pub fn parse(line: &[u8], page_kb: u64) -> Option<Self> {
         let mut words = words(line);
         let start = hexadecimal(words.next()?)?;
@@ -81,7 +81,7 @@ impl Area {
         self.pages.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
-    /// Shares out some of its pages as all of its pages are: which of them is not known.
+    /// Divides some of its pages in the proportions of all, because it is unknown which ones they are.
     fn share_out(&self, accessed: f64, to: &mut ByNode) {
         let resident = self.resident() as f64;
         if resident > 0.0 {
@@ -109,15 +109,15 @@ pub fn pages_by_node(areas: &[Area]) -> Vec<(NodeId, u64)> {
     nodes.into_iter().collect()
 }
 
-/// Reads how much of each area was accessed from the lines of `/proc/PID/smaps`.
+/// Reads the accessed part of each area from the lines of `/proc/PID/smaps`.
 #[derive(Clone, Debug, Default)]
 pub struct Referenced {
     area: Option<u64>,
 }
 
 impl Referenced {
-    /// Takes the next line. At the end of what matters of an area: its first address, and KiB that were accessed
-    /// since accessed bits were cleared.
+    /// Takes the next line. At the last relevant one of an area: its first address, and KiB accessed since accessed
+    /// bits were cleared.
     pub fn line(&mut self, line: &[u8]) -> Option<(u64, u64)> {
         if line.first()?.is_ascii_uppercase() {
             let kb = line.strip_prefix(b"Referenced:")?;
@@ -129,8 +129,8 @@ impl Referenced {
     }
 }
 
-/// How many pages of each node were accessed: `accessed` has areas by first address in ascending order, each with its
-/// accessed base pages. Areas that are not among `areas` (they are new) are left out.
+/// Accessed pages per node: `accessed` has areas by first address in ascending order, each with its accessed base
+/// pages. New areas, which `areas` lacks, are left out.
 pub fn touched(areas: &[Area], accessed: &[(u64, u64)]) -> ByNode {
     let mut sum = ByNode::new();
     let mut areas = areas.iter().peekable();
@@ -143,13 +143,13 @@ pub fn touched(areas: &[Area], accessed: &[(u64, u64)]) -> ByNode {
     sum
 }
 
-/// The same from ranges of addresses (first, end, how often each page was found accessed), as DAMON tells them.
+/// The same from DAMON's ranges of addresses (first, end, number of accesses found per page).
 pub fn touched_in(areas: &[Area], ranges: &[(u64, u64, u64)], page_bytes: u64) -> ByNode {
     let mut sum = ByNode::new();
     for &(start, end, times) in ranges.iter().filter(|r| r.2 > 0 && r.0 < r.1) {
         let first = areas.partition_point(|area| area.start <= start).saturating_sub(1);
         for (i, area) in areas.iter().enumerate().skip(first).take_while(|(_, area)| area.start < end) {
-            // Where an area ends is not told; it is full of what it holds, and ends before the next one.
+            // The end of an area is not reported: it counts as completely resident, and ends before the next one.
             let full = area.start.saturating_add(area.resident().saturating_mul(page_bytes));
             let last = areas.get(i + 1).map_or(full, |next| full.min(next.start));
             let overlap = last.min(end).saturating_sub(area.start.max(start));
@@ -159,8 +159,8 @@ pub fn touched_in(areas: &[Area], ranges: &[(u64, u64, u64)], page_bytes: u64) -
     sum
 }
 
-/// What events tell of a thread that ran on `node`: loads that its own node's memory served, and that others served.
-/// Where there are several others, they are shared out as the process' pages are; `None` where that is not known.
+/// Loads of a thread that ran on `node`: those served by its own node's memory, and by others. With several others,
+/// they are divided like the process's pages; `None` if these are unknown.
 pub fn loads_by_node(
     local: u64,
     remote: u64,

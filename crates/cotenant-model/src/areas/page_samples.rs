@@ -1,28 +1,26 @@
-//! What a part of a process' pages, drawn at random, tells of all: for memory that is too large to be looked at page
-//! by page.
+//! Estimates all of a process's pages from a random sample, for memory too large to inspect page by page.
 //!
-//! Draws are stratified by area, each area having them in proportion to what it holds, so that small areas do not
-//! drown in large ones that are never touched. Estimates are without bias, and their standard errors are those of the
-//! textbook (Cochran, *Sampling Techniques*, §5.3, without its correction for small populations: areas are far larger
-//! than what is drawn of them).
+//! Draws are stratified by area in proportion to its contents, so that small areas stay visible beside large untouched
+//! ones. Estimates are unbiased, with textbook standard errors (Cochran, *Sampling Techniques*, §5.3, without the
+//! correction for small populations, because areas far exceed their samples).
 
 use super::ByNode;
 use crate::NodeId;
 use std::collections::BTreeMap;
 
-/// A range of addresses that is drawn from.
+/// A range of addresses to draw from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stratum {
     /// Its first address.
     pub start: u64,
     /// Its pages, resident or not.
     pub pages: u64,
-    /// How many of them are drawn.
+    /// Number of drawn pages.
     pub draws: u64,
 }
 
-/// Shares out so many draws among ranges (first address, end, pages resident there as last known) in proportion to
-/// what they hold; one at least to each that holds anything, so there may be as many more as there are ranges.
+/// Divides draws among ranges (first address, end, last known resident pages) in proportion to their contents, with at
+/// least one for each non-empty range; so the total may exceed the request by the number of ranges.
 pub fn strata(ranges: &[(u64, u64, u64)], draws: u64, page_bytes: u64) -> Vec<Stratum> {
     let total: u64 = ranges.iter().fold(0, |sum, r| sum.saturating_add(r.2));
     let stratum = |&(start, end, resident): &(u64, u64, u64)| {
@@ -43,12 +41,12 @@ impl Stratum {
     }
 }
 
-/// What was found in a stratum: of so many pages looked at, how many are of the kind asked for, by node.
+/// Results of a stratum: the inspected pages, and the matching ones by node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Pages looked at.
+    /// Inspected pages.
     pub looked: u64,
-    /// Of these, the ones that count.
+    /// Matching ones.
     pub hits: BTreeMap<NodeId, u64>,
 }
 
@@ -61,7 +59,7 @@ pub struct Estimate {
     pub error: f64,
 }
 
-/// Scales up what was found in each stratum; one that could not be looked at at all counts as empty.
+/// Scales up the results of each stratum; one that could not be inspected counts as empty.
 pub fn estimate(found: impl IntoIterator<Item = (Stratum, Found)>) -> Estimate {
     let (mut pages, mut variance) = (ByNode::new(), 0.0);
     for (stratum, found) in found.into_iter().filter(|(_, found)| found.looked > 0) {
@@ -87,7 +85,7 @@ mod tests {
             [(0, 1000 * PAGE, 900), (PAGE << 20, (PAGE << 20) + 1000 * PAGE, 100), (PAGE << 21, PAGE << 22, 0)];
         let all = strata(&ranges, 50, PAGE);
         assert_eq!(all.iter().map(|s| (s.pages, s.draws)).collect::<Vec<_>>(), [(1000, 45), (1000, 5)]);
-        // One at least, and no more than there are pages.
+        // At least one, and no more than the pages.
         let all = strata(&[(0, PAGE, 1), (PAGE << 20, (PAGE << 20) + 10_000_000 * PAGE, 10_000_000)], 50, PAGE);
         assert_eq!(all.iter().map(|s| s.draws).collect::<Vec<_>>(), [1, 50]);
         assert_eq!(strata(&[], 50, PAGE), []);
@@ -99,10 +97,11 @@ mod tests {
 
     /// Many samples of memory of which everything is known: their mean is the truth, and they spread as their errors
     /// say.
+    /// Holds see/large-processes.
     #[test]
     fn estimates_have_no_bias_and_the_error_that_they_state() {
-        // Of 10,000 pages a third is accessed, on node 1; of 50,000 one in ten, on node 0 and 1 alternately; 5,000
-        // are never.
+        // Of 10,000 pages a third is accessed, on node 1; of 50,000 one in ten, on node 0 and 1 alternately; of 5,000
+        // none.
         let accessed = |stratum: usize, page: u64| match stratum {
             0 => page.is_multiple_of(3).then_some(NodeId(1)),
             1 => page.is_multiple_of(10).then_some(NodeId(u32::from(page.is_multiple_of(20)))),

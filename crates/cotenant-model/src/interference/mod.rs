@@ -1,8 +1,8 @@
-//! Who hurts whom: which application loses how much of its speed when which other one is there.
+//! Interference: how much speed each application loses beside each other one.
 //!
-//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just
-//! before and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the
-//! loop, live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
+//! Whenever one application starts, ends, stops or resumes while all others continue, their speeds just before and just
+//! after are a free experiment. [`Interference`] finds such moments in live or recorded rounds, and accumulates the
+//! results for each pair. Its size is bounded, and it can be stored.
 
 mod noise;
 mod pair;
@@ -18,89 +18,88 @@ use speeds::{Speeds, Window, log_ratio};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// An application that used less than this many CPUs runs if it uses so many now.
+/// An application below this many CPUs starts to run when it reaches this many.
 const RUNS_FROM: f64 = 0.2;
-/// One that ran does not if it uses no more than these.
+/// A running one stops at or below this many.
 const RESTS_FROM: f64 = 0.05;
-/// After a change nothing is measured for this long: caches fill, queues empty.
+/// Unmeasured time after a change: caches fill, queues empty.
 const SETTLE: Duration = Duration::from_millis(200);
-/// An application whose speed changes by more than this many standard deviations inside of a window was not steady.
+/// An application whose speed changes by more standard deviations than this within a window was not steady.
 const STEADY: f64 = 6.0;
-/// Changes from half to half of a window that are held against nobody, as a logarithm.
+/// Tolerated change from half to half of a window, as a logarithm.
 const DRIFT: f64 = 0.05;
-/// Most pairs that are remembered; the eighth of which nothing was heard for longest is forgotten.
+/// Limit of remembered pairs; beyond it, the eighth with the oldest experiments is dropped.
 const PAIRS: usize = 4_096;
-/// Most applications that are followed at a time, the first ones.
+/// Limit of observed applications, the first ones.
 const APPS: usize = 1_024;
-/// Most changes that are remembered: where there are more, nothing is measured.
+/// Limit of remembered changes: with more, nothing is measured.
 const CHANGES: usize = 64;
 
-/// A pair of which a loss is beyond doubt.
+/// A pair with a certain loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Name of the application that loses.
+    /// Name of the victim.
     pub victim: String,
-    /// Name of the one whose running costs it that.
+    /// Name of the aggressor.
     pub aggressor: String,
-    /// Share of its speed that the victim loses while the aggressor runs, 0–1.
+    /// Fraction (0–1) of its speed that the victim loses while the aggressor runs.
     pub loss: f64,
-    /// Lower end of the interval: all intervals of a table hold together, at every look, with 95 %.
+    /// Lower end of the interval: all intervals of a table hold simultaneously, at every look, with 95 %.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// From how many experiments.
+    /// Number of experiments.
     pub events: u32,
 }
 
-/// The table, and what it needs to go on. What is stored is what was learnt, by the applications' names; what happens
-/// at the moment is not.
+/// The table and its working state. Only results are stored, by the applications' names.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interference {
     /// By victim, then by aggressor.
     pairs: BTreeMap<String, BTreeMap<String, Pair>>,
     noise: BTreeMap<String, Noise>,
-    /// Tests that were begun, and experiments that were made.
+    /// Tests begun, and experiments made.
     tests: u64,
     events: u64,
-    /// Instances of workloads, and what they are called here.
+    /// Instances of workloads, and their names here.
     #[serde(skip)]
     instances: BTreeMap<AppId, String>,
     #[serde(skip)]
     now: Now,
 }
 
-/// What happens at the moment.
+/// Current state.
 #[derive(Clone, Debug, Default)]
 struct Now {
     /// The end of the last round.
     at: Time,
-    /// When all tasks were looked at the last two times.
+    /// Times of the last two full samples of tasks.
     looks: Option<[Time; 2]>,
     apps: BTreeMap<AppId, App>,
     changes: VecDeque<Change>,
-    /// Changes before this are forgotten.
+    /// Changes before this are dropped.
     forgotten: Time,
     experiment: Option<Experiment>,
 }
 
-/// An application that is followed.
+/// An observed application.
 #[derive(Clone, Debug, Default)]
 struct App {
     name: String,
     runs: bool,
-    /// Indices of the last-level-cache domains in which its tasks are.
+    /// Indexes of its tasks' last-level-cache domains.
     domains: BTreeSet<usize>,
     speeds: Speeds,
-    /// Up to when its speeds have been used, by experiments and for its noise.
+    /// Time up to which its speeds have been used, by experiments and for its noise.
     used: Time,
     quiet: Time,
-    /// When it was last told by a policy that looks at speeds to run less, and to run more.
+    /// Last times at which a speed-based policy ordered it to run less, and to run more.
     held: Time,
     freed: Time,
 }
 
-/// Something about an application changed at some time between two moments.
+/// An application changed in some way between two times.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     app: AppId,
@@ -108,40 +107,40 @@ struct Change {
     to: Time,
 }
 
-/// A change that is being looked at.
+/// A change under observation.
 #[derive(Clone, Debug)]
 struct Experiment {
     aggressor: String,
     app: AppId,
     change: What,
     to: Time,
-    /// Victims with their windows before, and whether they had a cache in common with the aggressor then.
+    /// Victims with their windows before, and whether they shared a cache with the aggressor then.
     victims: Vec<(AppId, Window, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// It runs now.
+    /// It starts to run.
     Runs,
-    /// It ran before.
+    /// It stops running.
     Rests,
-    /// It runs elsewhere.
+    /// It moves.
     Moved,
 }
 
 impl Interference {
-    /// An application is an instance of that workload: what is learnt with one instance counts for all, under the name
-    /// of the workload. Instances share work, so what one loses when another one comes is not learnt.
+    /// Declares an application an instance of a workload: results of one instance count for all, under the workload's
+    /// name. Instances share work, so one's loss when another one arrives is not measured.
     pub fn call(&mut self, app: AppId, workload: String) {
         self.instances.insert(app, workload);
     }
 
-    /// An application will not come again.
+    /// An application has ended for good.
     pub fn forget(&mut self, app: AppId) {
         self.instances.remove(&app);
     }
 
-    /// Takes in a round of the loop, whichever of its rules it is of.
+    /// Takes a round of the loop, of any rule.
     pub fn watch(&mut self, topology: &Topology, round: &Round<'_>) {
         let (orders, outcomes) = (round.orders, round.outcomes);
         // A rule sees its own applications, since its own last decision.
@@ -152,8 +151,8 @@ impl Interference {
         }
     }
 
-    /// Takes in a round: the rates of all applications since the one before, and what was ordered at its end. A view
-    /// that overlaps with one before is passed over.
+    /// Takes a round: the rates of all applications since the previous one, and the orders at its end. Overlapping
+    /// views are skipped.
     pub fn round(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
         let begin = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
         if view.at < self.now.at {
@@ -162,7 +161,7 @@ impl Interference {
         if view.at > begin && begin >= self.now.at {
             self.now.at = view.at;
             view.apps.iter().for_each(|app| self.hear(view, app));
-            // Where looks at all tasks are rare, nothing has changed since the last one.
+            // With rare full samples, nothing has changed since the last one.
             if view.tasks.iter().any(|task| task.ran() == Some(true)) {
                 self.follow(topology, view, begin);
             }
@@ -172,7 +171,7 @@ impl Interference {
         self.orders(topology, view, orders, outcomes);
     }
 
-    /// The pairs of which a loss is beyond doubt, the greatest first.
+    /// The pairs with a certain loss, the greatest first.
     pub fn rows(&self) -> Vec<Row> {
         let row = |(victim, aggressor, pair): (&String, &String, &Pair)| {
             let loss = pair.loss(self.noise.get(victim)?).filter(pair::Loss::is_significant)?;
@@ -186,18 +185,18 @@ impl Interference {
         rows
     }
 
-    /// How many experiments there were.
+    /// Number of experiments.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Finds out who runs by a look at all tasks, in a round that began then.
+    /// Finds the running applications from a full sample of tasks, in a round that began then.
     fn follow(&mut self, topology: &Topology, view: &View, begin: Time) {
         let domains = topology.llc_domains().len() > 1;
         let first = self.now.looks.is_none();
         let [before, last] = self.now.looks.unwrap_or([begin; 2]);
         self.now.looks = Some([last, view.at]);
-        // What was counted since the last look, per second since then.
+        // Counts since the last full sample, per second.
         let share = view.interval.as_secs_f64() / (view.at - last.min(begin)).as_secs_f64();
         let mut use_of = vec![(0.0, BTreeSet::new()); view.apps.len()];
         for task in &view.tasks {
@@ -233,7 +232,7 @@ impl Interference {
         self.now.apps.retain(|id, _| there.contains(id));
     }
 
-    /// Adds what a round tells of an application's speed.
+    /// Adds an application's speed in a round.
     fn hear(&mut self, view: &View, seen: &AppView) {
         if self.now.apps.len() >= APPS && !self.now.apps.contains_key(&seen.id) {
             return;
@@ -255,7 +254,7 @@ impl Interference {
         }
     }
 
-    /// Notes a change. Whatever was being looked at is nobody's doing any more.
+    /// Records a change, which invalidates the current experiment.
     fn change(&mut self, change: Change) {
         self.now.experiment = None;
         self.now.changes.push_back(change);
@@ -265,11 +264,11 @@ impl Interference {
         }
     }
 
-    /// Begins an experiment: somebody has changed between two moments.
+    /// Begins an experiment: one application has changed between two times.
     fn begin(&mut self, id: AppId, change: What, from: Time, to: Time) {
         let Some(app) = self.now.apps.get(&id) else { return };
-        // A policy that throttles because of a speed chooses its moment: that speed would have risen by itself. When a
-        // nap ends, though, was fixed before.
+        // A policy that throttles because of a speed chooses its moment: that speed would have risen by itself. The end
+        // of a nap, however, was fixed in advance.
         let chosen = match change {
             What::Rests => app.held >= from && app.held > Time::default(),
             What::Runs => app.freed >= from && app.freed > Time::default(),
@@ -285,7 +284,7 @@ impl Interference {
         let mut victims = Vec::new();
         let of_one = |victim: &AppId, name: &str| self.instances.contains_key(victim) && name == app.name;
         for (victim, of) in self.now.apps.iter().filter(|(victim, of)| **victim != id && !of_one(victim, &of.name)) {
-            // Of several with one name, one stands for all: what befalls them together is one experiment.
+            // One instance represents all of the same name, because a common change is one experiment.
             let Some(window) = of.speeds.before(quiet.max(of.used), from) else { continue };
             if self.steady(&of.name, &window) && names.insert(&of.name) {
                 victims.push((*victim, window, !of.domains.is_disjoint(&app.domains)));
@@ -295,13 +294,13 @@ impl Interference {
         self.now.experiment = (!victims.is_empty()).then_some(Experiment { aggressor, app: id, change, to, victims });
     }
 
-    /// Whether a victim's speed was the same all through a window.
+    /// Whether a victim's speed was steady within a window.
     fn steady(&self, name: &str, window: &Window) -> bool {
         let known = self.noise.get(name).and_then(Noise::variance);
         known.is_none_or(|(variance, _)| window.drift.abs() <= (STEADY * variance.sqrt()).max(DRIFT))
     }
 
-    /// Looks whether the windows after a change are complete.
+    /// Checks whether the windows after a change are complete.
     fn look(&mut self) {
         let Some(Experiment { aggressor, app, change, to, victims }) = self.now.experiment.take() else { return };
         let mut waiting = Vec::new();
@@ -347,21 +346,20 @@ impl Interference {
         }
     }
 
-    /// Where nothing has changed for two windows, how far they are apart is noise.
+    /// Without changes over two windows, their difference is noise.
     fn measure_noise(&mut self) {
         let last = self.now.changes.iter().map(|change| change.to).max().unwrap_or(self.now.forgotten);
         let mut found = Vec::new();
         for app in self.now.apps.values_mut() {
             let Some(one) = app.speeds.after(app.quiet.max(last + SETTLE)) else { continue };
-            // As far apart as those of an experiment.
+            // With the distance of an experiment's windows.
             let Some(other) = app.speeds.after(one.to + SETTLE + 2 * app.speeds.grain()) else { continue };
             app.quiet = other.to;
             let effect = log_ratio(other.mean, one.mean).zip(app.speeds.source.clone());
             found.extend(effect.map(|(effect, source)| (app.name.clone(), source, effect, one, other)));
         }
         for (name, source, effect, one, other) in found {
-            // Of an instance that has just begun another source may tell for a moment: until something is known by
-            // that one, what was known by the old one counts.
+            // A new instance may briefly have another source: until that gives a result, the old source's noise counts.
             if self.noise.get(&name).is_some_and(|noise| noise.source != source) {
                 self.noise.insert(name.clone(), Noise::new(source));
             }
@@ -374,7 +372,7 @@ impl Interference {
         }
     }
 
-    /// Takes in what was ordered at the end of a round.
+    /// Takes the orders at the end of a round.
     fn orders(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
         let at = view.at;
         let mut touched: BTreeMap<AppId, bool> = BTreeMap::new();

@@ -1,9 +1,9 @@
-//! How much speeds change by themselves.
+//! Changes of speeds without a cause.
 
 use crate::speed::{Source, by_name};
 use serde::{Deserialize, Serialize};
 
-/// How much the speed of an application changes from one window to the next while nobody comes or goes.
+/// Change of an application's speed between windows while the other applications stay the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
     #[serde(with = "by_name")]
@@ -13,7 +13,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// What is older counts half of what is as much and newer.
+    /// Halves the weight of older changes.
     const MEMORY: u32 = 128;
 
     pub fn new(source: Source) -> Self {
@@ -28,7 +28,7 @@ impl Noise {
         self.squares += effect * effect;
     }
 
-    /// The variance, and from how many changes it is known.
+    /// The variance, and its number of changes.
     pub fn variance(&self) -> Option<(f64, f64)> {
         (self.n >= 6).then(|| (self.squares / f64::from(self.n), f64::from(self.n)))
     }

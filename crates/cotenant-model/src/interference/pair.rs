@@ -1,25 +1,25 @@
-//! What experiments with one victim and one aggressor come to.
+//! Results of experiments with one victim and one aggressor.
 
 use super::noise::Noise;
 use crate::stats::anytime;
 use serde::{Deserialize, Serialize};
 
-/// After so many experiments the older ones begin to be forgotten.
+/// Number of experiments after which older ones are dropped.
 const MEMORY: u32 = 32;
-/// Nothing is said after fewer.
+/// Least number of experiments for a result.
 const FEWEST: u32 = 3;
-/// Nor after fewer where nothing is known of how steady the victim is while nothing changes.
+/// The same if the victim's noise is unknown.
 const FEWEST_ALONE: u32 = 8;
-/// Standard deviation below which nobody is believed to be steady.
+/// Least assumed standard deviation of noise.
 const STEADIEST: f64 = 0.002;
-/// The size of losses that are to be found soonest, as a logarithm.
+/// Size of losses that the test detects soonest, as a logarithm.
 const SCALE: f64 = 0.05;
-/// How likely any false row ever is, over all pairs and looks.
+/// Probability of any false row, over all pairs and looks.
 const ALPHA: f64 = 0.05;
-/// A loss is said where at least so much is sure.
+/// Least certain loss that is reported.
 const LEAST: f64 = 0.01;
 
-/// Experiments since some time, as a test of its own.
+/// Experiments since some time, as a separate test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Run {
     /// Its number among all tests, from 1.
@@ -34,11 +34,11 @@ struct Run {
 pub(super) struct Pair {
     before: Option<Run>,
     now: Run,
-    /// In which experiment of the table it was last.
+    /// Its last experiment's number in the table.
     pub last: u64,
 }
 
-/// A share that is lost, 0–1, and between which shares it lies.
+/// A lost fraction, 0–1, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Loss {
     pub share: f64,
@@ -79,9 +79,9 @@ impl Pair {
         let mean = sum / n;
         let own = (squares - n * mean * mean).max(0.0) / (n - 1.0);
         let (variance, freedom) = known.map_or((own, n - 1.0), |(known, freedom)| (known.max(own), freedom));
-        // How well a variance is known grows with what it is from.
+        // Certainty of a variance, from its number of changes.
         let variance = variance.max(STEADIEST * STEADIEST) * (1.2 + 6.0 / freedom.max(6.0));
-        // Shares of ALPHA for tests 1, 2, … that sum to it, however many there will be.
+        // Parts of ALPHA for tests 1, 2, … that sum to it, for any number of tests.
         let test = test.max(1) as f64;
         let half = anytime::half_width(variance, n, SCALE, ALPHA / (test * (test + 1.0)));
         let lost = |effect: f64| -effect.exp_m1();
@@ -90,7 +90,7 @@ impl Pair {
 }
 
 impl Loss {
-    /// Whether it is one beyond doubt.
+    /// Whether the loss is certain.
     pub fn is_significant(&self) -> bool {
         self.low >= LEAST
     }

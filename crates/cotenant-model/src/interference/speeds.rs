@@ -1,20 +1,20 @@
-//! How fast one application was lately: means over windows of time.
+//! Recent speeds of one application: means over windows of time.
 
 use crate::speed::{self, Source};
 use crate::{AppView, Time, View};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// No window is shorter.
+/// Least length of a window.
 const SHORTEST: Duration = Duration::from_millis(400);
-/// Nor has it fewer readings.
+/// Least number of its readings.
 const READINGS: u32 = 4;
-/// What is read more often is put together.
+/// More frequent readings are merged.
 const GRAIN: Duration = Duration::from_millis(20);
-/// Most readings that are kept.
+/// Limit of kept readings.
 const MOST: usize = 512;
 
-/// What told the speed between two moments: speed × weight, and the weight.
+/// Speed between two times: speed × weight, and the weight.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: Time,
@@ -39,15 +39,15 @@ pub(super) struct Window {
     pub drift: f64,
 }
 
-/// The best source that tells something now, counters included.
+/// The best current source, counters included.
 fn source(view: &View, app: &AppView) -> Option<Source> {
     speed::told(view, app).or_else(|| Source::Instructions.speed(view, app)).map(|(source, _)| source)
 }
 
 impl Speeds {
-    /// Adds what an interval told. Whether that comes from another source than before: then all that was is forgotten.
+    /// Adds an interval. Returns whether its source is new, which drops all earlier data.
     pub fn add(&mut self, view: &View, app: &AppView) -> bool {
-        // A program that made no progress in an interval has a speed of 0; its instructions are not to stand in.
+        // A program without progress in an interval has speed 0; its instructions must not replace that.
         let stood_still =
             self.source == Some(Source::Progress) && app.progress_per_s.is_some() && app.metrics.is_empty();
         let now = if stood_still { self.source.clone() } else { source(view, app) };
@@ -77,7 +77,7 @@ impl Speeds {
         self.spans.iter().map(|span| span.to - span.from).max().unwrap_or_default()
     }
 
-    /// How long a window is.
+    /// Length of a window.
     fn length(&self) -> Duration {
         SHORTEST.max(self.grain() * READINGS)
     }
@@ -86,13 +86,13 @@ impl Speeds {
     pub fn before(&self, from: Time, until: Time) -> Option<Window> {
         let (length, last) = (self.length(), self.spans.partition_point(|span| span.to <= until));
         let end = self.spans.get(last.checked_sub(1)?)?.to;
-        // What is older tells of another time.
+        // Older data belong to another time.
         (until - end <= self.grain()).then_some(())?;
         let first = (0..last).rev().find(|i| end - self.spans[*i].from >= length)?;
         (self.spans[first].from >= from).then(|| self.window(first, last))?
     }
 
-    /// The first window that begins at `from` or later, once it is over.
+    /// The first complete window that begins at `from` or later.
     pub fn after(&self, from: Time) -> Option<Window> {
         let (length, first) = (self.length(), self.spans.partition_point(|span| span.from < from));
         let begin = self.spans.get(first)?.from;
@@ -106,7 +106,7 @@ impl Speeds {
             let [sum, weight] = spans.iter().fold([0.0; 2], |s, span| [s[0] + span.term[0], s[1] + span.term[1]]);
             (weight > 0.0).then(|| sum / weight)
         };
-        // Where readings are missing in between, nobody knows what was then.
+        // Gaps between readings are unknown time.
         let known: Duration = spans.iter().map(|span| span.to - span.from).sum();
         let (from, to) = (spans.first()?.from, spans.last()?.to);
         (known * 10 >= (to - from) * 9).then_some(())?;
@@ -115,7 +115,7 @@ impl Speeds {
     }
 }
 
-/// ln(a / b), at most ± 3; `None` where neither did anything.
+/// ln(a / b), at most ± 3; `None` if both are zero.
 pub(super) fn log_ratio(a: f64, b: f64) -> Option<f64> {
     (a > 0.0 || b > 0.0).then(|| (a / b).ln().clamp(-3.0, 3.0))
 }

@@ -14,7 +14,7 @@ struct World {
     round: Duration,
 }
 
-/// What a program did in a round: whether it was there, CPUs that it used, units a second, and where it ran.
+/// Activity of a program in a round: whether it existed, CPUs used, units a second, and its CPU.
 #[derive(Clone, Copy, Debug)]
 struct Did {
     there: bool,
@@ -35,7 +35,7 @@ impl World {
         Self { topology: machine(1, 2, 2, 1), table: Interference::default(), prev: Sample::default(), round }
     }
 
-    /// A round in which the programs `a`, `b`, `c` … did that.
+    /// A round with these activities of programs `a`, `b`, `c` ….
     fn round(&mut self, all: &[Did]) {
         self.round_with(all, &[]);
     }
@@ -73,7 +73,7 @@ impl World {
     }
 }
 
-/// A program at a million units per second that loses a tenth while the other runs, which comes and goes.
+/// A program at a million units per second that loses a tenth while the other, which starts and stops, runs.
 fn hurt(world: &mut World, turns: usize) {
     for _ in 0..turns {
         world.rounds(30, &[did(1.0, 1e6), did(0.0, 0.0)]);
@@ -95,12 +95,12 @@ fn a_steady_loss_is_found_by_hand() {
     assert_eq!(u64::from(row.events), world.table.events());
 }
 
-/// Speeds at random: noise of which half stays from round to round, outliers, and phases in which a program is faster
-/// or slower. Programs come and go by themselves.
+/// Random speeds: noise of which half persists from round to round, outliers, and faster or slower phases. Programs
+/// start and stop by themselves.
 struct Chance {
     rng: fastrand::Rng,
     noise: f64,
-    /// Mean seconds of a phase, and by how much speeds differ; of a stretch in which a program runs or rests.
+    /// Mean seconds of a phase, and its speed difference; mean seconds of running or resting.
     phase: (f64, f64),
     turn: f64,
     slow: Vec<f64>,
@@ -118,8 +118,8 @@ impl Chance {
         (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0
     }
 
-    /// What all do in a round of 0.1 s; program 1 takes so much of program 0 while it runs. All but program 0 come and
-    /// go.
+    /// Activities of all in a round of 0.1 s; program 1 costs program 0 this fraction while it runs. All but program 0
+    /// start and stop.
     fn round(&mut self, loss: f64) -> Vec<Did> {
         for i in 0..self.runs.len() {
             self.slow[i] = 0.9 * self.slow[i] + (1.0 - 0.81_f64).sqrt() * self.normal();
@@ -142,8 +142,8 @@ impl Chance {
     }
 }
 
-/// The table of so many seconds, looked at once a second: whether any row was ever there, and after how many
-/// experiments the row of 0 and 1 came.
+/// The table over these seconds, read once a second: whether any row ever appeared, and the number of experiments
+/// before the row of 0 and 1.
 fn table(mut chance: Chance, seconds: usize, loss: f64) -> (bool, Option<u32>, World) {
     let mut world = World::new();
     let (mut wrong, mut found) = (false, None);
@@ -161,7 +161,7 @@ fn table(mut chance: Chance, seconds: usize, loss: f64) -> (bool, Option<u32>, W
     (wrong, found, world)
 }
 
-/// How many tables; `COTENANT_TABLES` asks for more than a test has time for.
+/// Number of tables; `COTENANT_TABLES` can raise it beyond a test's time.
 fn tables() -> u64 {
     std::env::var("COTENANT_TABLES").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
 }
@@ -263,6 +263,7 @@ fn an_instance_of_which_another_source_tells_leaves_the_noise_of_the_others() {
     assert_eq!(world.table.noise["w"], before);
 }
 
+/// Holds run/interference.
 #[test]
 fn what_two_begin_together_is_nobodys_doing() {
     let mut world = World::new();
@@ -271,7 +272,7 @@ fn what_two_begin_together_is_nobodys_doing() {
         world.rounds(30, &[did(1.0, 0.5e6), did(1.0, 1e6), did(1.0, 1e6)]);
     }
     assert_eq!(world.table.events(), 0);
-    // Nor if the other one follows before the speeds after the first are known.
+    // Nor if the other one changes before the speeds after the first change are known.
     for _ in 0..6 {
         world.rounds(30, &[did(1.0, 1e6), did(0.0, 0.0), did(0.0, 0.0)]);
         world.rounds(4, &[did(1.0, 0.5e6), did(1.0, 1e6), did(0.0, 0.0)]);
@@ -311,7 +312,7 @@ fn the_end_of_a_nap_counts_and_its_beginning_does_not() {
     assert_eq!(world.table.events(), 0);
     world.rounds(30, &runs(0.9e6));
     assert_eq!(world.table.events(), 1);
-    // A nap that is ended early because somebody is fast enough does not count either, nor does a limit.
+    // A nap that ends early because of a speed does not count either, nor does a limit.
     world.rounds(30, &rests(1e6));
     let events = world.table.events();
     let ends = [nap(&world, 0)];
@@ -348,6 +349,7 @@ fn a_move_into_the_same_cache_counts() {
     assert!(world.table.events() <= events + 1, "{}", world.table.events());
 }
 
+/// Holds daemon/pause.
 #[test]
 fn what_was_learnt_is_stored_and_goes_on() {
     let mut world = World::new();
@@ -407,6 +409,8 @@ fn rare_looks_are_no_rests() {
     assert!((rows[0].loss - 0.2).abs() < 1e-6 && world.table.events() >= 4, "{rows:?}");
 }
 
+/// Promise run/interference: The table of which application slows which is false in at most one case of twenty, and
+/// soon finds a loss of 10 %.
 #[test]
 fn of_nothing_come_hardly_any_rows() {
     let n = tables();
@@ -427,7 +431,7 @@ fn of_nothing_come_hardly_any_rows() {
             "noise {noise}, phases {phase:?}, turns {turn} s, {programs} programs: {wrong} of {n} tables have a false row, {} experiments each",
             events / n
         );
-        // Five in a hundred, and what chance adds to it where there are few.
+        // Five in a hundred, plus chance for small numbers.
         let bound = 0.05 * n as f64 + 3.0 * (0.05 * 0.95 * n as f64).sqrt();
         assert!((wrong as f64) <= bound, "{wrong} of {n}");
     }
@@ -435,6 +439,7 @@ fn of_nothing_come_hardly_any_rows() {
 
 /// A policy lets one program nap for 1.5 s whenever the other one is slow, which it then is by chance: that it is
 /// faster afterwards is nobody's doing.
+/// Holds run/interference.
 #[test]
 fn of_a_policy_that_chooses_its_moments_comes_nothing() {
     let mut wrong = 0;
@@ -462,6 +467,7 @@ fn of_a_policy_that_chooses_its_moments_comes_nothing() {
     assert!(wrong * 10 <= tables(), "{wrong} of {}", tables());
 }
 
+/// Holds run/interference.
 #[test]
 fn a_tenth_is_found_after_few_experiments() {
     let n = tables().min(200);

@@ -1,5 +1,4 @@
-//! Machine files: a topology and what is known about a machine, as TOML. `docs/reference/machine-file.md` describes
-//! the format.
+//! Machine files: a topology and figures of a machine, as TOML. `docs/reference/machine-file.md` describes the format.
 
 use crate::parse::{self, Located};
 use crate::profile::{High, MachineProfile, Thresholds};
@@ -19,27 +18,27 @@ pub struct Machine {
     pub name: String,
     /// One line for people.
     pub description: String,
-    /// Where the description comes from.
+    /// Source of the description.
     pub source: String,
-    /// How the CPUs are numbered, and by what.
+    /// Numbering of the CPUs, and its origin.
     pub numbering: Option<String>,
-    /// Per figure: where it comes from.
+    /// Per figure: its source.
     pub sources: BTreeMap<String, String>,
-    /// What no source says.
+    /// Figures without a source.
     pub assumptions: Vec<String>,
-    /// CPUs and what they share.
+    /// CPUs and their shared resources.
     pub topology: Topology,
-    /// What is known besides.
+    /// Other figures.
     pub profile: MachineProfile,
-    /// The text, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the
-    /// place, too.
+    /// The text, if it has a `[simulator]` section: the simulator reads that itself, so that its errors also name the
+    /// place.
     pub simulator: Option<String>,
-    /// The file that describes it, where there is one.
+    /// The file, if there is one.
     pub file: Option<String>,
 }
 
 impl Machine {
-    /// A machine of which only the topology is known.
+    /// A machine with a known topology only.
     pub fn unnamed(topology: Topology, name: &str, source: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -61,7 +60,7 @@ impl Machine {
         Self { file: Some(file.into()), ..self }
     }
 
-    /// How errors call it: its file, else its name.
+    /// Its name in errors: its file, otherwise its name.
     pub fn place(&self) -> &str {
         self.file.as_deref().unwrap_or(&self.name)
     }
@@ -69,7 +68,7 @@ impl Machine {
     /// Reads a machine file.
     ///
     /// # Errors
-    /// [`Located`] names the line and column of what is malformed, unknown or contradicts itself.
+    /// [`Located`] gives the line and column of malformed, unknown or contradictory parts.
     pub fn parse(text: &str) -> Result<Self, Located> {
         let fail =
             |(what, span): Fault| Located::at(text, span.start, format!("{what}; see docs/reference/machine-file.md"));
@@ -101,8 +100,8 @@ impl Machine {
     }
 }
 
-/// Parses what is known of a machine besides its topology: a TOML file with the fields of [`MachineProfile`], or a
-/// machine file, whose profile is taken.
+/// Parses a machine's figures without its topology: a TOML file with the fields of [`MachineProfile`], or the profile
+/// of a machine file.
 ///
 /// # Errors
 /// [`Located`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.
@@ -140,7 +139,7 @@ pub fn parse_profile(text: &str) -> Result<MachineProfile, Located> {
     }
 }
 
-/// What is wrong, and where in the text.
+/// A fault and its place in the text.
 type Fault = (String, Range<usize>);
 
 #[derive(Deserialize)]
@@ -387,7 +386,7 @@ impl DistancesTable {
     }
 }
 
-/// One row per CPU, which here is a core of its own: hops to each memory node.
+/// One row per CPU, each a core here: hops to each memory node.
 fn manhattan(parts: &mut Parts) -> Result<Vec<Vec<f64>>, String> {
     if parts.resources.iter().any(|r| r.kind == Kind::Core && r.cpus.len() > 1) {
         return Err("Manhattan distances are for cores of one context".to_owned());

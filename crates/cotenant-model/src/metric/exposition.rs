@@ -1,5 +1,5 @@
-//! What servers answer with: the text format of Prometheus (0.0.4, and 1.0.0 with names in quotes) and `OpenMetrics`
-//! (1.0), as far as one series needs it.
+//! Server answers: the text format of Prometheus (0.0.4, and 1.0.0 with names in quotes) and `OpenMetrics` (1.0), as
+//! far as one series needs it.
 
 use crate::Histogram;
 use crate::histogram::Bucket;
@@ -7,15 +7,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Which time series: `name`, `name{label="value",…}` or, of any characters, `{"name",label="value",…}`. Labels that
-/// are not named may have any value.
+/// A time series: `name`, `name{label="value",…}` or, with any characters, `{"name",label="value",…}`. Unnamed labels
+/// may have any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     name: String,
     labels: Vec<(String, String)>,
 }
 
-/// A text that names no series.
+/// A text that does not name a series.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' names no series; write NAME or NAME{{label=\"value\"}}")]
 pub struct SelectorError(String);
@@ -41,57 +41,57 @@ impl Selector {
         self.labels.iter().any(|(key, _)| key == "quantile")
     }
 
-    /// A label without a value is one that is not there.
+    /// An empty label equals a missing one.
     fn matches(&self, labels: &[(String, String)]) -> bool {
         let value = |key: &String| labels.iter().find(|label| label.0 == *key).map_or("", |label| label.1.as_str());
         self.labels.iter().all(|(key, wanted)| value(key) == wanted.as_str())
     }
 }
 
-/// What a series says now.
+/// Current value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scraped {
-    /// A value as it is.
+    /// A plain value.
     Gauge(f64),
-    /// A count that only grows.
+    /// A monotonic count.
     Counter(f64),
     /// Observations by size, since the server started.
     Histogram(Histogram),
 }
 
-/// Why an answer does not tell the series.
+/// Why an answer lacks the series.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrapeError {
-    /// It is not in there.
+    /// It is missing.
     #[error("the answer has no series '{name}'; {}", if .offers.is_empty() { "it has none at all".to_owned() } else { format!("it has {}", .offers) })]
     Absent {
         /// The name.
         name: String,
-        /// What there is instead.
+        /// The available names.
         offers: String,
     },
-    /// It is, but with other labels.
+    /// It exists only with other labels.
     #[error("the answer has no series '{name}' with these labels; it has {offers}")]
     OtherLabels {
         /// The name.
         name: String,
-        /// Those of that name.
+        /// Series of that name.
         offers: String,
     },
-    /// Several are.
+    /// Several match.
     #[error("the answer has {count} series '{name}'; add labels until one is left: {offers}")]
     Several {
         /// The name.
         name: String,
-        /// How many.
+        /// Their number.
         count: usize,
         /// Some of them.
         offers: String,
     },
-    /// None was named, and there are some.
+    /// None was named, and some exist.
     #[error("the answer is not one number but has series; add #SERIES to the address, one of {0}")]
     Unnamed(String),
-    /// A line of it makes no sense.
+    /// A line is malformed.
     #[error("line {line} of the answer is no sample: '{text}'")]
     Line {
         /// From 1.
@@ -99,10 +99,10 @@ pub enum ScrapeError {
         /// Its beginning.
         text: String,
     },
-    /// A histogram whose buckets contradict each other.
+    /// A histogram with contradictory buckets.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
-    /// Several histograms whose buckets have other bounds.
+    /// Several histograms with different bounds.
     #[error("the histograms '{name}' have buckets with different bounds; add labels until they are alike: {offers}")]
     Bounds {
         /// The name.
@@ -118,11 +118,11 @@ pub enum ScrapeError {
     Native(String),
 }
 
-/// Names that are listed.
+/// Limit of listed names.
 const LISTED: usize = 8;
 
-/// What may be asked of an answer: names of series and families, at most eight, those first that begin most like
-/// `wanted`. Empty where it is no text of this format.
+/// Names of series and families in an answer, at most eight, those with the longest common beginning with `wanted`
+/// first. Empty if it is not this format.
 pub fn offers(answer: &str, wanted: &str) -> String {
     let kinds = kinds(answer);
     let mut names: Vec<String> = Vec::new();
@@ -145,7 +145,7 @@ fn listed<T: AsRef<str>>(all: &[T]) -> String {
     shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
-/// All series of one name, as they may be asked for; without bounds of buckets.
+/// All series of one name in query form, without bounds of buckets.
 fn with_labels(answer: &str, name: &str) -> String {
     let mut all: Vec<String> = Vec::new();
     for (_, labels, _) in samples(answer).filter(|(found, ..)| found == name) {
@@ -158,7 +158,7 @@ fn with_labels(answer: &str, name: &str) -> String {
     listed(&all)
 }
 
-/// The samples of an answer: what a value follows.
+/// The samples of an answer, each up to its value.
 fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
     let lines = answer.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     lines.filter_map(series).filter(|(.., rest)| rest.split_ascii_whitespace().next().and_then(value).is_some())
@@ -168,7 +168,7 @@ fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
 /// be alone.
 ///
 /// # Errors
-/// [`ScrapeError`]; a line about another series is not looked at.
+/// [`ScrapeError`]; lines of other series are not parsed.
 pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError> {
     let name = selector.name();
     let kinds = kinds(answer);
@@ -183,7 +183,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     };
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
     let mut values = Vec::new();
-    // By the labels beside the bound: upper bounds with cumulative counts.
+    // By the labels without the bound: upper bounds with cumulative counts.
     let mut buckets: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     let mut native = false;
     for (i, line) in answer.lines().enumerate() {
@@ -195,7 +195,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         let Some((found, mut labels, rest)) = series(line) else {
             let begins = line.split(|c| !in_name(c)).next().unwrap_or_default();
             match kind {
-                // OpenMetrics 2.0 has all of one in braces.
+                // OpenMetrics 2.0 has all buckets in braces.
                 Some("histogram") if begins == name => native = true,
                 _ if begins == wanted || begins == total => return Err(error()),
                 _ => {}
@@ -244,8 +244,8 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     }
 }
 
-/// Upper bounds with cumulative counts as they stand in the text, to buckets with their own counts. Counts of one
-/// bound are of several label sets, and are summed.
+/// Converts upper bounds with cumulative counts to buckets with their own counts. Equal bounds come from several label
+/// sets, and are summed.
 fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
     cumulative.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut before = (f64::NAN, 0.0);
@@ -265,7 +265,7 @@ fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
     Some(Histogram::new(buckets))
 }
 
-/// What each family is, by the lines `# TYPE name kind`.
+/// The kind of each family, from the lines `# TYPE name kind`.
 fn kinds(answer: &str) -> BTreeMap<Cow<'_, str>, &str> {
     answer.lines().filter_map(kind).collect()
 }
@@ -288,10 +288,10 @@ fn value(text: &str) -> Option<f64> {
 /// Names and values.
 type Labels = Vec<(String, String)>;
 
-/// A name, its labels, and what follows.
+/// A name, its labels, and the rest.
 type Series<'a> = (Cow<'a, str>, Labels, &'a str);
 
-/// Whether names without quotes have it.
+/// Whether the character is valid in names without quotes.
 fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
@@ -338,7 +338,7 @@ fn series(text: &str) -> Option<Series<'_>> {
     Some((name?, labels, rest.trim_start()))
 }
 
-/// A quoted value with `\\`, `\"` and `\n`, and what follows it.
+/// A quoted value with `\\`, `\"` and `\n`, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.strip_prefix('"')?.char_indices();
@@ -348,7 +348,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
             '\\' => match chars.next()?.1 {
                 'n' => value.push('\n'),
                 c @ ('"' | '\\') => value.push(c),
-                // OpenMetrics lets it stand for itself before others.
+                // In OpenMetrics, a backslash before any other character stands for itself.
                 c => value.extend(['\\', c]),
             },
             c => value.push(c),

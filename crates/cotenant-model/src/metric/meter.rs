@@ -1,4 +1,4 @@
-//! From what a source says now and said before to readings.
+//! Readings from a source's current and previous answers.
 
 use super::exposition::Scraped;
 use crate::histogram::Clipped;
@@ -6,27 +6,27 @@ use crate::text::within;
 use crate::{Direction, Histogram, Time};
 use std::time::Duration;
 
-/// The quantile that is read from histograms, unless asked for otherwise.
+/// The default quantile of histograms.
 pub const QUANTILE: f64 = 0.99;
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The value: finite.
     pub value: f64,
-    /// The time that it summarises.
+    /// Its period.
     pub window: Duration,
-    /// How many observations it summarises.
+    /// Its number of observations.
     pub count: u64,
-    /// Which way is better unless the user says otherwise: quantiles of what is observed (latencies, sizes of queues)
-    /// are better low, everything else high. Names say nothing.
+    /// The default direction: quantiles of observations (latencies, queue sizes) are better low, everything else high.
+    /// Names do not matter.
     pub direction: Direction,
 }
 
 /// Why there is no reading.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MeterError {
-    /// Nothing was said at all.
+    /// Empty answer.
     #[error("it printed nothing; print one number")]
     Nothing,
     /// Text.
@@ -35,22 +35,22 @@ pub enum MeterError {
     /// NaN or infinite.
     #[error("its value is {0}; only finite numbers can be compared")]
     NotFinite(String),
-    /// A quantile was asked for of something that has none.
+    /// A quantile of something without quantiles.
     #[error("it is no histogram and has no quantiles; leave q= out")]
     NoHistogram,
-    /// The quantile lies in a bucket that is open at one end.
+    /// The quantile's bucket is open at one end.
     #[error("its p{} is {clipped}; {}", (.quantile * 1e8).round() / 1e6, .clipped.remedy())]
     Clipped {
-        /// Which quantile, 0–1.
+        /// The quantile, 0–1.
         quantile: f64,
-        /// Where it lies.
+        /// Its range.
         clipped: Clipped,
-        /// The time of the observations.
+        /// The period of the observations.
         window: Duration,
     },
 }
 
-/// The one number that a text holds, as decimal or in scientific notation, with blanks around it.
+/// The single number in a text, decimal or scientific, with surrounding blanks.
 ///
 /// # Errors
 /// [`MeterError`]
@@ -71,8 +71,7 @@ fn finite(value: f64) -> Result<f64, MeterError> {
     if value.is_finite() { Ok(value) } else { Err(MeterError::NotFinite(value.to_string())) }
 }
 
-/// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading
-/// before.
+/// Turns answers into readings: gauges directly, counters and histograms by the difference from the previous reading.
 #[derive(Clone, Debug)]
 pub struct Meter {
     quantile: Option<f64>,
@@ -80,13 +79,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Takes this quantile of histograms, [`QUANTILE`] where none is said; with one, nothing else is taken.
+    /// Reads this quantile of histograms, by default [`QUANTILE`]; with one, only histograms are accepted.
     pub fn new(quantile: Option<f64>) -> Self {
         Self { quantile, before: None }
     }
 
-    /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where
-    /// nothing was observed.
+    /// The reading at a time; `None` at first, after a restart of the source, and without observations.
     ///
     /// # Errors
     /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`], [`MeterError::Clipped`]
@@ -139,6 +137,7 @@ mod tests {
         assert_eq!(number("-inf"), Err(MeterError::NotFinite("-inf".into())));
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn counters_become_rates() {
         let mut meter = Meter::new(None);
@@ -152,6 +151,7 @@ mod tests {
         assert!(read(6, f64::NAN).is_err());
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn histograms_are_differenced() {
         let mut meter = Meter::new(Some(0.5));
@@ -161,7 +161,7 @@ mod tests {
             meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1), bucket(2)])))
         };
         assert_eq!(read(0, [1_000, 0, 0]), Ok(None));
-        // Of the four new ones all are between 1 and 2, whatever the thousand before them were.
+        // The four new ones are between 1 and 2; the thousand before them do not count.
         let median =
             Measured { value: 1.5, window: Duration::from_secs(1), count: 4, direction: Direction::LowerIsBetter };
         assert_eq!(read(1, [1_000, 4, 0]), Ok(Some(median)));

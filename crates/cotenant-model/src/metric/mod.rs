@@ -1,8 +1,7 @@
-//! Metrics from outside: what the user asks for (`--metric`), the text that servers answer with, and readings made of
-//! it.
+//! External metrics: the user's options (`--metric`), servers' text formats, and readings.
 //!
-//! The syntax is described in `docs/reference/metrics.md`. Fetching is the host's work: nothing here touches a
-//! process, file or socket.
+//! `docs/reference/metrics.md` describes the syntax. Hosts fetch the answers: nothing here uses a process, file or
+//! socket.
 
 mod exposition;
 mod meter;
@@ -17,40 +16,40 @@ use crate::parse;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Time between two readings, unless asked for otherwise.
+/// Default interval of readings.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// How long a reading may take, unless asked for otherwise.
+/// Default time limit of a reading.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every option is and may be, for error messages.
+/// Options and their values, for error messages.
 const OPTIONS: &str = "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1), clients=here (elsewhere), user=NAME";
 
-/// A metric that the user asked for.
+/// A metric requested by the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Under which it is shown and recorded.
+    /// Its name on screens and in recordings.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: MetricSource,
-    /// Which way is better, where the user says it or names a summary's quantile; else what is usual for what is
-    /// measured ([`Measured::direction`]).
+    /// The better direction, if given by the user or implied by a summary's quantile; otherwise the measurement's
+    /// default ([`Measured::direction`]).
     pub direction: Option<Direction>,
     /// Time between two readings, 10 ms to 1 h.
     pub every: Duration,
-    /// After this a reading is given up, 10 ms to 1 h.
+    /// Time limit of a reading, 10 ms to 1 h.
     pub timeout: Duration,
-    /// Which quantile is taken of a histogram, 0–1; `None`: not said.
+    /// The quantile of a histogram, 0–1; `None`: default.
     pub quantile: Option<f64>,
-    /// Whether clients of a server that is asked are on other machines: they do not wait for a CPU of this one.
+    /// Whether the clients of a probed server are on other machines: they do not wait for this machine's CPUs.
     pub elsewhere: bool,
-    /// As whom a server is asked, where that is said.
+    /// The user name for a probed server, if given.
     pub user: Option<String>,
-    /// Whether somebody else has written it, as in a pod's annotation: our passwords are not for it.
+    /// Whether another party wrote it, as in a pod's annotation: it must not get our passwords.
     pub foreign: bool,
 }
 
-/// Where a metric comes from.
+/// Source of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricSource {
     /// A command for `sh -c` that prints a number.
@@ -59,27 +58,27 @@ pub enum MetricSource {
     Log {
         /// The file.
         path: String,
-        /// A regular expression; its first group, else all of it, is the number.
+        /// A regular expression; its first group, otherwise the whole match, is the number.
         pattern: String,
     },
-    /// What a server answers.
+    /// A server's answer.
     Http {
         /// Without its fragment.
         url: String,
-        /// The time series; `None` where the answer is one number.
+        /// The time series; `None` for a plain number.
         series: Option<Selector>,
     },
-    /// How long a server takes to answer a small question, seconds.
+    /// Response time of a server to a small probe, seconds.
     Probe {
-        /// How it is asked.
+        /// The probe's protocol.
         protocol: Protocol,
-        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket, of `PostgreSQL` that
-        /// of its folder where nothing is said of the port.
+        /// `HOST:PORT`, followed by the path if there is one; or the path of a socket, for `PostgreSQL` of its folder
+        /// without a port.
         address: String,
     },
 }
 
-/// What a server speaks.
+/// A server's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `PING` with a word.
@@ -91,7 +90,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As the user writes it.
+    /// The user's notation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -101,7 +100,7 @@ impl Protocol {
     }
 }
 
-/// Why a text is no metric.
+/// Why a text is not a metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MetricError(String);
@@ -109,10 +108,10 @@ pub struct MetricError(String);
 impl FromStr for Metric {
     type Err = MetricError;
 
-    /// `SOURCE[,OPTION]…`. Options are read from the end, so that the source may hold commas.
+    /// `SOURCE[,OPTION]…`. Options are parsed from the end, so that the source may contain commas.
     fn from_str(text: &str) -> Result<Self, MetricError> {
         if has_password(text) {
-            // Not the text: a log or a screen that shows the error is not to show the password.
+            // Without the text, because a log or screen with the error must not reveal the password.
             return Err(MetricError(format!("{NO_PASSWORD}: {INSTEAD}")));
         }
         let error = MetricError;
@@ -182,12 +181,12 @@ impl FromStr for Metric {
     }
 }
 
-/// How it begins what is said of a password in an argument, which every user of the machine may read.
+/// Beginning of the errors about passwords in arguments, which every user of the machine can read.
 pub const NO_PASSWORD: &str = "no password stands in a metric";
 const INSTEAD: &str = "redis takes it from REDISCLI_AUTH, PostgreSQL from PGPASSWORD or ~/.pgpass, and for HTTP write \
                        cmd: with a program that logs in";
 
-/// Whether a text that is no command has a password in it: `http://USER:PASSWORD@…`, `password=…`.
+/// Whether a text other than a command contains a password: `http://USER:PASSWORD@…`, `password=…`.
 fn has_password(text: &str) -> bool {
     let text = text.trim();
     let in_address = |scheme: &str| {
@@ -200,13 +199,13 @@ fn has_password(text: &str) -> bool {
 }
 
 /// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER[:PORT]:pQ`, `http:[HOST:]PORT[/PATH]:pQ`;
-/// `None` where it is another source.
+/// `None` for other sources.
 fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     let (name, rest) = text.split_once(':')?;
     let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];
     let protocol = all.into_iter().find(|protocol| protocol.name() == name)?;
     if protocol == Protocol::Http && rest.starts_with("//") {
-        return None; // what it answers with, not how soon
+        return None; // the content of the answer, not its latency
     }
     let wrong = || {
         let place = match protocol {
@@ -240,7 +239,7 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     })
 }
 
-/// Where `PostgreSQL` listens in a folder.
+/// The socket of `PostgreSQL` in a folder.
 pub fn socket(folder: &str, port: u16) -> String {
     format!("{}/.s.PGSQL.{port}", folder.trim_end_matches('/'))
 }
@@ -277,7 +276,7 @@ fn source(text: &str) -> Result<MetricSource, String> {
     Err(format!("unknown source; {known}"))
 }
 
-/// Queries may be written as they are: what no address holds is encoded.
+/// Queries may be unencoded: characters that are invalid in an address are encoded.
 fn in_url(address: &str) -> String {
     let hex = |c: char| match c {
         ' ' | '"' | '<' | '>' => format!("%{:02X}", u32::from(c)),
@@ -287,7 +286,7 @@ fn in_url(address: &str) -> String {
 }
 
 impl MetricSource {
-    /// The name of a metric that was given none.
+    /// The default name of a metric.
     fn name(&self) -> String {
         match self {
             Self::Command(_) => "cmd".to_owned(),
@@ -304,7 +303,7 @@ fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.chars().all(fits)
 }
 
-/// As servers name those who may ask them: `PostgreSQL` up to 63 bytes.
+/// Valid user names of servers: `PostgreSQL` allows 63 bytes.
 fn is_user(text: &str) -> bool {
     (1..=64).contains(&text.len()) && !text.contains(|c: char| c.is_control() || c.is_whitespace())
 }
@@ -334,6 +333,8 @@ mod tests {
         assert_eq!((m.direction, m.every, m.name.as_str()), (None, EVERY, "log"));
     }
 
+    /// Promise speed/passwords: Passwords go only to the server that wants them, and are found in no recording,
+    /// journal, log, status, error or argument.
     #[test]
     fn a_password_is_refused_and_not_repeated() {
         for text in [

@@ -1,28 +1,28 @@
-//! What Prometheus answers to an instant query (`/api/v1/query`): JSON with one number, as far as it is for us.
+//! Prometheus' answer to an instant query (`/api/v1/query`): JSON with one number.
 
 use super::meter::{MeterError, number};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Why an answer tells no number.
+/// Why an answer has no number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum QueryError {
-    /// It is JSON, and not such an answer.
+    /// JSON that is not such an answer.
     #[error("the answer is no answer of Prometheus to a query: {0}; ask /api/v1/query?query=…")]
     Foreign(String),
-    /// Prometheus says no.
+    /// An error of Prometheus.
     #[error("Prometheus says '{0}'")]
     Refused(String),
-    /// Nothing fits the query.
+    /// No series matches.
     #[error("the query has no result; try it in Prometheus")]
     Empty,
-    /// Several series do.
+    /// Several series match.
     #[error("the query has {0} results; let it have one, as by sum(…) or max(…)")]
     Several(usize),
-    /// What it gives is not numbers.
+    /// The result is not a number.
     #[error("the query gives {0}, not a number; leave ranges to functions such as rate(…)")]
     Kind(&'static str),
-    /// Its value is none.
+    /// Its value is not finite.
     #[error(transparent)]
     Number(#[from] MeterError),
 }
@@ -44,16 +44,16 @@ enum Data {
     String(IgnoredAny),
 }
 
-/// When, and the value as text.
+/// Time, and the value as text.
 type Point = (f64, String);
 
 #[derive(Deserialize)]
 struct Series {
-    /// Absent where it is a histogram.
+    /// Absent for a histogram.
     value: Option<Point>,
 }
 
-/// Whether an answer looks like one to a query, and not like a number or series.
+/// Whether an answer looks like a query result rather than a number or series.
 pub fn is_query(answer: &str) -> bool {
     answer.trim_start().starts_with('{')
 }
@@ -97,10 +97,11 @@ mod tests {
         assert!(is_query(&vector) && !is_query("0.25\n") && !is_query("up{job=\"x\"} 1\n"));
         assert_eq!(queried(&vector), Ok(0.25));
         assert_eq!(queried(&answer(r#""resultType":"scalar","result":[1435781451,"3e2"]"#)), Ok(300.0));
-        // Members in any order, and some that are not known.
+        // Members in any order, including unknown ones.
         assert_eq!(queried(&answer(r#""stats":{},"result":[1,"2"],"resultType":"scalar""#)), Ok(2.0));
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn what_is_no_number_says_why() {
         let one = r#"{"metric":{},"value":[1,"NaN"]}"#;

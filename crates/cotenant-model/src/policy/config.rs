@@ -1,4 +1,4 @@
-//! What policies may know besides the view, and what the user sets.
+//! Inputs of policies besides the view, and user settings.
 
 use super::settings::Settings;
 use crate::Topology;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a policy may know besides the view. All of it is in a recording.
+/// Inputs of a policy besides the view. All of it is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Ctx<'a> {
     /// The machine.
@@ -22,17 +22,17 @@ pub struct Ctx<'a> {
     pub config: &'a Config,
 }
 
-/// The user's settings: those that the loop and every policy read, and those of single policies.
+/// User settings: common ones of the loop and all policies, and those of single policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Recorded")]
 pub struct Config {
     /// Time between decisions.
     pub interval: Duration,
-    /// How far contexts are widened when applied.
+    /// The CPUs around the target that a placement allows.
     pub pin: Pin,
-    /// A CPU that others keep busy for more than this fraction of an interval is not idle.
+    /// A CPU busy with foreign work for more than this fraction of an interval is not idle.
     pub foreign_busy: f64,
-    /// Whether the memory of programs may be moved, too, by policies that can.
+    /// Whether policies may also move the memory of programs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub move_pages: bool,
     /// Settings of single policies.
@@ -52,7 +52,7 @@ impl Default for Config {
     }
 }
 
-/// Settings as recordings hold them. Until version 0.1 those of single policies stood beside the others.
+/// Settings in a recording. Until version 0.1, settings of single policies were beside the common ones.
 #[derive(Deserialize)]
 struct Recorded {
     interval: Option<Duration>,

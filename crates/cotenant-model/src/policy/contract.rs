@@ -1,4 +1,4 @@
-//! What a policy is.
+//! The definition of a policy.
 
 use super::config::Ctx;
 use super::explain::{Explanation, Learned};
@@ -11,59 +11,59 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a policy cannot work here, and what would help.
+/// Why a policy cannot work here, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy {policy}: {why}; {remedy}")]
 pub struct Refusal {
-    /// Which policy.
+    /// The policy.
     pub policy: &'static str,
-    /// What is missing.
+    /// The missing part.
     pub why: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
 impl Refusal {
-    /// Of this policy: what is missing, and what to do about it.
+    /// Of this policy: what is missing, and the remedy.
     pub fn new(policy: &'static str, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { policy, why: why.into(), remedy: remedy.into() }
     }
 }
 
-/// What a policy needs of whoever runs it.
+/// Requirements of a policy on its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // independent needs, not states
 pub struct Needs {
-    /// To decide as soon as tasks come or go, rather than at the next tick.
+    /// Decisions as soon as tasks start or end, rather than at the next tick.
     pub task_changes: bool,
     /// A host that can pause tasks.
     pub pauses: bool,
     /// The stored profiles of applications.
     pub profiles: bool,
-    /// Where the pages of programs are, where there are several memory nodes.
+    /// The place of programs' pages, with several memory nodes.
     pub pages: bool,
-    /// Which node's memory tasks access, counted by what means the host has, at a budgeted cost.
+    /// Each task's accesses per memory node, by the host's means, at a bounded cost.
     pub accesses: bool,
-    /// What the kernel sees programs do, as a speed of those that report none.
+    /// Proxies for the speed of programs without reports: activity seen by the kernel.
     pub proxies: bool,
-    /// No more than a glance at most times, see [`Host::glance`](crate::Host::glance).
+    /// Mostly glances only, see [`Host::glance`](crate::Host::glance).
     pub glances: bool,
-    /// With a glance, the cycles and instructions that hardware has counted of threads until then.
+    /// Cycles and instructions of threads with each glance.
     pub counts: bool,
-    /// That its masks hold as they are, unless the user widens them (`--pin`): it knows which CPUs it leaves open.
+    /// Unwidened masks, unless the user sets `--pin`: the policy relies on the CPUs that it leaves free.
     pub exact: bool,
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input. A policy is
-/// made from its settings, once per run; what it remembers between rounds goes in and comes out.
+/// made from its settings once per run; its state is passed in and out.
 pub trait Policy: Send + Sync {
     /// The tag of its state in recordings, and the name of its settings. Policies that share both share it.
     const SECTION: &'static str;
 
-    /// What it remembers between rounds.
+    /// Its state between rounds.
     type State: PolicyState;
 
-    /// What the user can set. Unknown keys and values out of range are errors of its `Deserialize`.
+    /// Its user settings. Unknown keys and invalid values are errors of its `Deserialize`.
     type Settings: Default + Serialize + DeserializeOwned;
 
     /// Its name on the command line.
@@ -71,35 +71,35 @@ pub trait Policy: Send + Sync {
         Self::SECTION
     }
 
-    /// What it needs.
+    /// Its requirements.
     fn needs(&self) -> Needs {
         Needs::default()
     }
 
-    /// Whether it can work with what is known about the machine and the applications.
+    /// Whether it can work with the known machine and applications.
     ///
     /// # Errors
-    /// [`Refusal`] where it cannot, with the remedy.
+    /// [`Refusal`] if it cannot, with the remedy.
     fn check(&self, _ctx: &Ctx<'_>) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Whether this application runs until the next decision; `None`: it lets none wait.
+    /// Whether this application runs until the next decision; `None`: the policy never pauses any.
     fn runs(&self, _state: &Self::State, _app: AppId) -> Option<bool> {
         None
     }
 
-    /// What the state says, for whatever shows it.
+    /// An explanation of the state for output.
     fn explain(&self, _state: &Self::State) -> Explanation {
         Explanation::default()
     }
 
-    /// What later runs on this machine should begin with, the latest last.
+    /// Knowledge for later runs on this machine, the latest last.
     fn learned(&self, _state: &Self::State) -> Vec<Learned> {
         Vec::new()
     }
 
-    /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
+    /// Decides. `outcomes` are those of its previous decision, `state` is that decision's state.
     fn decide(
         &self,
         ctx: &Ctx<'_>,
@@ -111,20 +111,20 @@ pub trait Policy: Send + Sync {
 }
 
 impl State {
-    /// The state of a policy; empty where its type holds nothing.
+    /// The state of a policy; empty for a type without content.
     pub fn of<P: Policy>(state: P::State) -> Self {
         Self::typed(P::SECTION, state)
     }
 
-    /// Takes it as the state of `P`; nothing remembered is the default.
+    /// Takes it as the state of `P`; an empty one is the default.
     ///
     /// # Errors
-    /// Where it is another policy's, or JSON that is not such a state: what is wrong with it.
+    /// If it is another policy's, or JSON of another form: a description of the error.
     pub fn take<P: Policy>(self) -> Result<P::State, String> {
         self.take_as(P::SECTION)
     }
 
-    /// Looks at it as the state of `P`; `None` where it is not, or is empty.
+    /// Borrows it as the state of `P`; `None` if it is not, or is empty.
     pub fn read<P: Policy>(&self) -> Option<Cow<'_, P::State>> {
         self.read_as(P::SECTION)
     }
@@ -141,7 +141,7 @@ impl Settings {
     /// The settings of `P`.
     ///
     /// # Errors
-    /// [`SettingError`] for unknown keys and values that it does not take.
+    /// [`SettingError`] for unknown keys and invalid values.
     pub fn of<P: Policy>(&self) -> Result<P::Settings, SettingError> {
         match self.get(P::SECTION) {
             None | Some(Value::Null) => Ok(P::Settings::default()),
@@ -151,7 +151,7 @@ impl Settings {
     }
 }
 
-/// Any [`Policy`], whatever its state and settings: what the loop drives.
+/// Any [`Policy`] with its state and settings: what the loop drives.
 pub trait DynPolicy: Send + Sync {
     /// As [`Policy::name`].
     fn name(&self) -> &'static str;
@@ -162,13 +162,13 @@ pub trait DynPolicy: Send + Sync {
     /// # Errors
     /// As [`Policy::check`].
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal>;
-    /// As [`Policy::runs`]; `None` for a state that is not this policy's, too.
+    /// As [`Policy::runs`]; also `None` for another policy's state.
     fn runs(&self, state: &State, app: AppId) -> Option<bool>;
-    /// As [`Policy::explain`]; of the default state for one that is empty or not this policy's.
+    /// As [`Policy::explain`]; for an empty or another policy's state, that of the default.
     fn explain(&self, state: &State) -> Explanation;
-    /// As [`Policy::learned`]; nothing for a state that is not this policy's.
+    /// As [`Policy::learned`]; empty for another policy's state.
     fn learned(&self, state: &State) -> Vec<Learned>;
-    /// As [`Policy::decide`]. A state that is another policy's, or cannot be read, counts as none, and a note says so.
+    /// As [`Policy::decide`]. Another policy's or an unreadable state counts as empty, with a note.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
 }
 

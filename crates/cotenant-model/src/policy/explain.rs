@@ -1,71 +1,72 @@
-//! What a policy says of its state: plain values for screens, pages, reports and files.
+//! A policy's explanation of its state: plain values for screens, pages, reports and files.
 
 use crate::speed::Source;
 use crate::{AppId, CpuSet, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a policy's state says. A policy fills in what it knows; [`Policy::explain`](super::Policy::explain) returns it.
+/// Explanation of a policy's state. A policy fills in what it knows; [`Policy::explain`](super::Policy::explain)
+/// returns it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// Applications that are to keep their speed, in the order of the policy's settings.
+    /// Protected applications, in the order of the policy's settings.
     pub protected: Vec<ProtectedApp>,
-    /// Applications that give way for these.
+    /// Applications throttled for them.
     pub throttled: Vec<AppId>,
-    /// How the latter are throttled; `None`: the policy throttles nothing.
+    /// How the latter are throttled; `None`: the policy never throttles.
     pub throttling: Option<Throttling>,
-    /// Whether the placement that stands now is only tried.
+    /// Whether the current placement is only a trial.
     pub trying: bool,
     /// The last trial of a placement that ended.
     pub trial: Option<TrialResult>,
 }
 
-/// An application that is to keep its speed.
+/// A protected application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProtectedApp {
-    /// Which one.
+    /// The application.
     pub app: AppId,
     /// The source of its speed.
     pub source: Source,
-    /// The share of its speed alone that it is to keep, 0–1, exclusive; `None`: the controller has no goal.
+    /// The fraction (0–1, exclusive) of its speed alone that it should keep; `None`: the controller has no goal.
     pub goal: Option<f64>,
     /// Its speed alone; `None` before it was measured.
     pub alone: Option<Alone>,
-    /// Its speed times its weight, added up since the beginning.
+    /// Its speed times its weight, summed since the beginning.
     pub done: f64,
-    /// The weight: cycles for instructions per cycle, else seconds.
+    /// The weight: cycles for instructions per cycle, otherwise seconds.
     pub weight: f64,
-    /// What `done` would have been alone; `None` before its speed alone is known.
+    /// The same sum as it would have been alone; `None` before its speed alone is known.
     pub expected: Option<f64>,
-    /// Whether nothing has been heard of it for so long that none of this says anything of now.
+    /// Whether it has been silent for so long that these values are outdated.
     pub silent: bool,
-    /// What is shown with it as it is.
+    /// Further shown values.
     pub said: Statement,
 }
 
-/// A speed alone, as it was measured.
+/// A measured speed alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alone {
     /// The speed, in the unit of its source.
     pub speed: f64,
-    /// Its 95 % interval by the block bootstrap; `None` where too little was measured.
+    /// Its 95 % interval by the block bootstrap; `None` with too few measurements.
     pub interval: Option<[f64; 2]>,
-    /// When it was measured.
+    /// Time of the measurement.
     pub at: Time,
 }
 
-/// What a policy says of an application, shown with it as it is.
+/// A policy's further values for an application.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Statement {
-    /// What its goal means in seconds, where its answers are judged by how long they take.
+    /// Its goal in seconds, if its answers are judged by latency.
     pub bound: Option<Bound>,
 }
 
-/// What a goal means for the answers of a service: this share of them came within so many seconds.
+/// The goal for a service's answers: this fraction of them came within these seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
-    /// The share, 0–1.
+    /// The fraction, 0–1.
     pub quantile: f64,
     /// While it is alone.
     pub alone_s: f64,
@@ -79,7 +80,7 @@ impl ProtectedApp {
         (self.weight > 0.0).then(|| self.done / self.weight)
     }
 
-    /// Its speed since the beginning as a share of its speed alone; `None` before both are known.
+    /// Its mean speed over its speed alone; `None` before both are known.
     pub fn kept(&self) -> Option<f64> {
         self.expected.filter(|alone| *alone > 0.0).map(|alone| self.done / alone)
     }
@@ -90,55 +91,55 @@ impl ProtectedApp {
 pub struct Throttling {
     /// The goal of the controller, 0–1, exclusive; `None`: it has none.
     pub goal: Option<f64>,
-    /// What it does now, in words; `None`: it waits.
+    /// Its current action in words; `None`: it waits.
     pub doing: Option<String>,
     /// Whether the throttled applications run freely because no speed is known.
     pub blind: bool,
-    /// Protected applications that miss their goal as much while the throttled ones pause: others make them slow.
+    /// Protected applications that miss their goal even while the throttled ones pause: others slow them.
     pub slowed: Vec<AppId>,
-    /// Until when servers are asked more often, since the throttled applications run freely.
+    /// End of more frequent probes of servers while the throttled applications run freely.
     pub watched_until: Option<Time>,
-    /// Seconds in which the throttled applications were to run, and all seconds since the beginning.
+    /// Seconds in which the throttled applications should run, and all seconds since the beginning.
     pub duty_s: [f64; 2],
-    /// Naps that were ordered.
+    /// Ordered naps.
     pub naps: u64,
-    /// The CPUs that the throttled applications were sent to; `None`: they run where they did.
+    /// The CPUs to which throttled applications were moved; `None`: they were not moved.
     pub place: Option<CpuSet>,
-    /// Why limits replaced naps; `None`: naps are in force.
+    /// Why limits replaced naps; `None`: naps are in use.
     pub limited: Option<Limited>,
 }
 
 /// Why limits replaced naps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limited {
-    /// As JSON has it.
+    /// For JSON.
     pub name: &'static str,
-    /// As people read it.
+    /// For people.
     pub text: &'static str,
 }
 
-/// What became of the trial of a placement.
+/// Result of a trial of a placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// When it ended.
+    /// Its end.
     pub at: Time,
     /// The placement in words: threads of each program in each cache domain.
     pub shape: String,
-    /// How much faster it was than the one before it: 0.05 is 5 %.
+    /// Its speed-up over the previous one: 0.05 is 5 %.
     pub gain: f64,
-    /// The interval of the gain, valid at every look; `None` where it has no bounds.
+    /// The interval of the gain, valid at every look; `None` without bounds.
     pub interval: Option<[f64; 2]>,
-    /// Pairs of windows that were compared.
+    /// Number of compared pairs of windows.
     pub pairs: usize,
     /// Whether the placement was kept.
     pub kept: bool,
 }
 
-/// Something that later runs on this machine should begin with; see [`Policy::learned`](super::Policy::learned).
+/// Knowledge for later runs on this machine; see [`Policy::learned`](super::Policy::learned).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
-    /// What it is about, as JSON; of two entries about the same, the later one counts.
+    /// Its subject, as JSON; of two entries on one subject, the later one counts.
     pub about: Value,
-    /// The value for the policy's settings; `None`: what was known before is wrong.
+    /// The value for the policy's settings; `None`: earlier knowledge is wrong.
     pub value: Option<Value>,
 }

@@ -1,5 +1,5 @@
-//! The contract of policies: pure functions from what is known to what should be done. [`Policy`] is what each of
-//! them keeps, [`Registry`] lists those that can be named.
+//! The contract of policies: pure functions from observations to orders. Each policy implements [`Policy`];
+//! [`Registry`] lists the named ones.
 
 mod config;
 mod contract;

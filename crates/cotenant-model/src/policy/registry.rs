@@ -1,11 +1,11 @@
-//! The policies that can be named.
+//! The named policies.
 
 use super::{Config, DynPolicy, Policy, SettingError, Settings};
 
 /// Makes a policy from the settings of a run.
 type Make = Box<dyn Fn(&Settings) -> Result<Box<dyn DynPolicy>, SettingError> + Send + Sync>;
 
-/// A policy that can be named.
+/// A named policy.
 pub struct Entry {
     name: &'static str,
     reads: Vec<&'static str>,
@@ -14,7 +14,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A policy, by how it is made from its settings.
+    /// A policy, by its constructor from settings.
     pub fn new<P: Policy + 'static>(
         name: &'static str,
         make: impl Fn(P::Settings) -> P + Send + Sync + 'static,
@@ -22,7 +22,7 @@ impl Entry {
         Self::composed(name, [P::SECTION], move |settings| Ok(make(settings.of::<P>()?)))
     }
 
-    /// A policy that is made of others, by the sections of the settings that it reads.
+    /// A policy made of others, by the sections of its settings.
     pub fn composed<P: Policy + 'static, const N: usize>(
         name: &'static str,
         reads: [&'static str; N],
@@ -32,7 +32,7 @@ impl Entry {
         Self { name, reads: reads.to_vec(), listed: true, make: Box::new(make) }
     }
 
-    /// The same, not among the names that users choose from.
+    /// The same, hidden from users' choice of names.
     #[must_use]
     pub fn unlisted(self) -> Self {
         Self { listed: false, ..self }
@@ -43,13 +43,13 @@ impl Entry {
         self.name
     }
 
-    /// The sections of the settings that it reads.
+    /// The sections of its settings.
     pub fn reads(&self) -> &[&'static str] {
         &self.reads
     }
 }
 
-/// All policies that can be named: ours, and those that a program adds.
+/// All named policies: ours, and those added by a program.
 pub struct Registry(Vec<Entry>);
 
 impl Registry {
@@ -58,7 +58,7 @@ impl Registry {
         Self(entries.into_iter().collect())
     }
 
-    /// Adds a policy. One of the same name takes the place of the one before.
+    /// Adds a policy; replaces one of the same name.
     #[must_use]
     pub fn with(mut self, entry: Entry) -> Self {
         self.0.retain(|before| before.name != entry.name);
@@ -84,21 +84,21 @@ impl Registry {
     /// Makes the policy of that name with the settings of a run.
     ///
     /// # Errors
-    /// A line that lists the known names, or says which setting is wrong.
+    /// A line with the known names, or the wrong setting.
     pub fn make(&self, name: &str, config: &Config) -> Result<Box<dyn DynPolicy>, String> {
         (self.find(name)?.make)(&config.settings).map_err(|why| why.to_string())
     }
 
-    /// Whether the policies of a section take its settings.
+    /// Checks settings with the policies of a section.
     ///
     /// # Errors
-    /// [`SettingError`] where they do not.
+    /// [`SettingError`] if they are invalid.
     pub fn check(&self, section: &str, settings: &Settings) -> Result<(), SettingError> {
         let entry = self.0.iter().find(|entry| entry.reads.contains(&section));
         entry.map_or(Ok(()), |entry| (entry.make)(settings).map(drop))
     }
 
-    /// The section of the settings that a user means by a policy's name, or by that of a section.
+    /// The section of settings for the name of a policy or of a section.
     ///
     /// # Errors
     /// A line that lists the known names.

@@ -1,4 +1,4 @@
-//! The settings of single policies: one map, by policy and key.
+//! Settings of single policies: one map, by policy and key.
 
 use crate::parse;
 use serde::de::Error;
@@ -9,33 +9,33 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A setting that a policy does not take.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("settings of {section}: {why}")]
 pub struct SettingError {
-    /// Whose setting.
+    /// The section.
     pub section: String,
-    /// What is wrong.
+    /// The error.
     pub why: String,
 }
 
-/// Of policies that nothing can be set of.
+/// For policies without settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
-/// Settings by [`Policy::SECTION`](super::Policy::SECTION) and key. What is absent has its default.
+/// Settings by [`Policy::SECTION`](super::Policy::SECTION) and key. Absent ones have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, Value>);
 
 impl Settings {
-    /// Whether nothing is set.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The policies that something is set of.
+    /// The policies with settings.
     pub fn sections(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -43,13 +43,13 @@ impl Settings {
     /// Sets all settings of a policy at once.
     ///
     /// # Panics
-    /// Where they cannot be written as JSON, which settings of plain values can.
+    /// If they cannot be written as JSON, which plain values can.
     pub fn put(&mut self, section: &str, settings: &impl Serialize) {
         let value = serde_json::to_value(settings).expect("settings are plain values");
         self.0.insert(section.to_owned(), value);
     }
 
-    /// Takes over what is set there, key by key.
+    /// Adds other settings, key by key.
     pub fn merge(&mut self, other: &Self) {
         for (section, keys) in &other.0 {
             for (key, value) in keys.as_object().into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Settings {
         self.section(section).entry(key).or_insert(value);
     }
 
-    /// Takes a key back, as if it had never been set.
+    /// Unsets a key.
     pub fn remove(&mut self, section: &str, key: &str) {
         let Some(keys) = self.0.get_mut(section).and_then(Value::as_object_mut) else { return };
         keys.remove(key);
@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// What is set of a policy, where anything is.
+    /// The settings of a policy, if any.
     pub(super) fn get(&self, section: &str) -> Option<&Value> {
         self.0.get(section)
     }
@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-/// A value as the user writes it: a number, `true` or `false`, else text.
+/// A value in the user's notation: a number, `true` or `false`, otherwise text.
 pub fn value(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(value @ (Value::Bool(_) | Value::Number(_))) => value,
@@ -99,10 +99,10 @@ pub fn value(text: &str) -> Value {
     }
 }
 
-/// A value, where it is in range.
+/// A value in range.
 ///
 /// # Errors
-/// Where it is not.
+/// If it is out of range.
 pub fn within<T: PartialOrd + Display, E: Error>(value: T, range: &RangeInclusive<T>) -> Result<T, E> {
     if range.contains(&value) {
         return Ok(value);
@@ -110,10 +110,10 @@ pub fn within<T: PartialOrd + Display, E: Error>(value: T, range: &RangeInclusiv
     Err(E::custom(format_args!("{value} is out of range: {} to {}", range.start(), range.end())))
 }
 
-/// Reads a part of a whole: a number, or text such as `25%`.
+/// Parses a fraction: a number, or text such as `25%`.
 ///
 /// # Errors
-/// Where it is neither.
+/// If it is neither.
 pub fn fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let value = Value::deserialize(from)?;
     let percent = || value.as_str()?.strip_suffix('%')?.parse::<f64>().ok();
@@ -121,10 +121,10 @@ pub fn fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     number.ok_or_else(|| D::Error::custom(format_args!("{value} is no part of a whole; write for example 0.25 or 25%")))
 }
 
-/// Reads a time: text with a unit as users write it (a bare number is milliseconds), or as recordings hold it.
+/// Parses a time: text with a unit (a bare number is milliseconds), or the form in recordings.
 ///
 /// # Errors
-/// Where it is neither, or out of range.
+/// If it is neither, or out of range.
 pub fn duration<'de, D: Deserializer<'de>>(from: D, range: &RangeInclusive<Duration>) -> Result<Duration, D::Error> {
     let time = match Value::deserialize(from)? {
         Value::String(text) => parse::duration(&text).map_err(D::Error::custom)?,

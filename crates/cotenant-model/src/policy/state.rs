@@ -1,4 +1,4 @@
-//! What a policy remembers between rounds, whichever policy it is.
+//! State of any policy between rounds.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,7 +7,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-/// What a type must be to be remembered: plain and serialisable, so that any situation can be tested and replayed.
+/// Requirements of a state: plain and serialisable, so that any situation can be tested and replayed.
 pub trait PolicyState:
     Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -15,8 +15,8 @@ pub trait PolicyState:
 
 impl<S: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static> PolicyState for S {}
 
-/// A policy's state. In the loop it is the policy's own type behind a box; read from a recording or a snapshot it
-/// stays JSON until its policy asks for it, so that reading needs to know no policy.
+/// A policy's state. In the loop it is the policy's own type in a box; from a recording or a snapshot it stays JSON
+/// until its policy takes it, so that reading does not depend on policies.
 ///
 /// In JSON: `"empty"`, or an object with one key, the policy's [`Policy::SECTION`](super::Policy::SECTION).
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ enum Content {
     Json(String, Value),
 }
 
-/// A [`PolicyState`] behind a box.
+/// A boxed [`PolicyState`].
 trait Remembered: Any + Debug + erased_serde::Serialize + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Remembered>;
     fn equals(&self, other: &dyn Remembered) -> bool;
@@ -53,7 +53,7 @@ impl Clone for Box<dyn Remembered> {
 }
 
 impl State {
-    /// A state under a policy's name; empty where its type holds nothing.
+    /// A state under a policy's name; empty for a type without content.
     pub(super) fn typed<S: PolicyState>(section: &'static str, state: S) -> Self {
         if size_of::<S>() == 0 {
             return Self::default();
@@ -66,7 +66,7 @@ impl State {
         Self(Content::Json(section.to_owned(), state))
     }
 
-    /// Takes it as a state of this type, of the policy of this name; nothing remembered is the default.
+    /// Takes it as a state of this type, of the policy of this name; an empty one is the default.
     pub(super) fn take_as<S: PolicyState>(self, wanted: &str) -> Result<S, String> {
         match self.0 {
             Content::Empty => Ok(S::default()),
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// Looks at it as [`Self::take_as`] takes it; `None` where it cannot be taken, or is empty.
+    /// Borrows it like [`Self::take_as`]; `None` if it cannot be taken, or is empty.
     pub(super) fn read_as<S: PolicyState>(&self, wanted: &str) -> Option<Cow<'_, S>> {
         match &self.0 {
             Content::Typed(_, state) => (&**state as &dyn Any).downcast_ref().map(Cow::Borrowed),
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// The [`Policy::SECTION`](super::Policy::SECTION) of the policy that it belongs to; `None`: nothing is remembered.
+    /// The [`Policy::SECTION`](super::Policy::SECTION) of its policy; `None` for an empty state.
     pub fn section(&self) -> Option<&str> {
         self.parts().map(|(section, _)| section)
     }

@@ -1,4 +1,4 @@
-//! What is known beforehand about applications.
+//! Prior knowledge about applications.
 
 #[cfg(doc)]
 use super::Contentiousness;
@@ -8,14 +8,14 @@ use crate::{Count, Sample, Signal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known about an application, measured alone (Tang §4.1, `ReSense` §2.2). All of it is optional.
+/// Profile of an application, measured alone (Tang §4.1, `ReSense` §2.2). All of it is optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppProfile {
     /// Bus transactions, or lines to and from memory, per millisecond and thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_per_ms: Option<f64>,
-    /// Share of LLC requests to lines in shared state, 0–1.
+    /// Fraction of LLC requests to lines in shared state, 0–1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<f64>,
     /// LLC misses per millisecond × (1 − sharing).
@@ -24,25 +24,24 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
-    /// How much its distance to its memory counts beside that of others, 0 or more; 1 where absent (Tumanov et al.
-    /// §5.2).
+    /// Weight of its distance to memory relative to others, 0 or more; default 1 (Tumanov et al. §5.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// Threads that run at the same time, at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Seconds that it takes alone.
+    /// Seconds of a run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_s: Option<f64>,
-    /// Loss of speed beside co-runners with which it draws as much memory traffic as the jobs of a batch do on
-    /// average, 0–1 (TPDS §4.4). Where it is absent, the batch's own traffic and `degradation` tell.
+    /// Loss of speed (0–1) beside co-runners with which it draws the average memory traffic of a batch's jobs (TPDS
+    /// §4.4). Without it, the batch's own traffic and `degradation` give the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_traffic_loss: Option<f64>,
-    /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the
-    /// machine cannot count a signal, see [`stand_in`].
+    /// Events of one thread per second of its CPU time, measured where they can be counted; used where the machine
+    /// cannot count a signal, see [`stand_in`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_cpu_s: BTreeMap<Signal, f64>,
-    /// Cache beyond which more of it brings little, bytes.
+    /// Cache size, bytes, beyond which more brings little.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub footprint_bytes: Option<u64>,
     /// Sensitivity vector (`ReSense` §2.2): one score per shared resource, by its name (`docs/reference/profiles.md`).
@@ -51,34 +50,34 @@ pub struct AppProfile {
     /// Mean loss that it causes to the co-runners of [`AppProfile::corun`] (Tang §5.2.1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contentiousness: Option<f64>,
-    /// What the machine's model says that it causes, from the lines that it brings into caches ([`Contentiousness`]).
+    /// The loss that it causes by the machine's model, from the lines that it brings into caches ([`Contentiousness`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contentiousness_model: Option<f64>,
     /// Mean loss that it suffers from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corun_sensitivity: Option<f64>,
-    /// Beside each program of `SmashBench`, by its name.
+    /// With each program of `SmashBench`, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub corun: BTreeMap<String, Corun>,
-    /// Under background traffic, by the level at which that arrives; in ascending order of traffic.
+    /// Under background traffic, by the level at which it arrives; in ascending order of traffic.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub degradation: BTreeMap<String, Vec<Pressure>>,
     /// Misses by cache size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<MissCurve>,
-    /// What it was measured on, and of what; policies and recordings do without.
+    /// Machine and program of the measurement; not used by policies and recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Box<AppStamp>>,
 }
 
 impl AppProfile {
-    /// The score of a resource that goes by any of these names, the first one first.
+    /// The score of a resource with any of these names, the first one first.
     pub fn score<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<f64> {
         names.into_iter().find_map(|name| self.sensitivity.get(name)).map(|score| score.score)
     }
 
-    /// This profile after another measurement: what that has replaces what was there, the rest stays. Where the
-    /// program or the machine is another one since, nothing measured stays, but what the user alone can know does.
+    /// This profile updated by another measurement: its values replace the old ones, the rest stays. If the program or
+    /// the machine has changed, only values from the user stay.
     #[must_use]
     pub fn updated(self, newer: Self) -> Self {
         let changed = match (&self.stamp, &newer.stamp) {
@@ -112,15 +111,15 @@ impl AppProfile {
     }
 }
 
-/// A map with what is new in it.
+/// A map with updates.
 fn joined<K: Ord, V>(mut old: BTreeMap<K, V>, new: BTreeMap<K, V>) -> BTreeMap<K, V> {
     old.extend(new);
     old
 }
 
-/// Fills in the signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate
-/// × CPU time. What was counted is never replaced, and a task whose CPU time is unknown gets nothing. Returns the
-/// applications concerned.
+/// Fills in signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate × CPU
+/// time. Counted values are never replaced, and tasks with unknown CPU time are skipped. Returns the affected
+/// applications.
 pub fn stand_in<'a>(sample: &mut Sample, profiles: &'a BTreeMap<String, AppProfile>) -> BTreeSet<&'a str> {
     let mut concerned = BTreeSet::new();
     for task in &mut sample.tasks {

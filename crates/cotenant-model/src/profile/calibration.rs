@@ -15,7 +15,7 @@ impl Record {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.measured.value)
     }
 
-    /// SAM's thresholds, where all that it needs was measured: of several nodes' bandwidths the least.
+    /// SAM's thresholds, if everything required was measured; with several nodes, the least bandwidth.
     pub fn thresholds(&self) -> Option<Thresholds> {
         let sockets = self.figures.iter().filter(|figure| figure.name.starts_with("socket_bandwidth_per_s"));
         Some(Thresholds {
@@ -26,7 +26,7 @@ impl Record {
         })
     }
 
-    /// The profile with this record. What a calibration does not measure stays as it was before.
+    /// The profile with this record. Values that calibration does not measure stay.
     #[must_use]
     pub fn profile(self, before: MachineProfile) -> MachineProfile {
         MachineProfile {

@@ -1,35 +1,35 @@
-//! A machine's contentiousness model (Tang §5.2.2, equation 5.9), as it stands in the machine's profile.
+//! A machine's contentiousness model (Tang §5.2.2, equation 5.9) in the machine's profile.
 
 use super::stamp::Stamp;
 use crate::stats::regression::{Coefficient, Fit, fit};
 use serde::{Deserialize, Serialize};
 
-/// A fit that chance gives as often as this, or more often, says nothing.
+/// Probability of a fit by chance from which it is not significant.
 const SIGNIFICANT: f64 = 0.05;
 
-/// The fewest programs to which three coefficients can be fitted.
+/// Least number of programs for three coefficients.
 pub const FEWEST: usize = 4;
 
-/// A program that runs beside the others.
+/// A co-running program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Its name.
     pub program: String,
-    /// What it costs the others: the mean over them of 1 − speed beside it / speed alone.
+    /// The cost that it causes: the mean over the others of 1 − speed beside it / speed alone.
     pub contentiousness: f64,
-    /// What it suffers from them, on average.
+    /// The mean cost that it suffers from them.
     pub sensitivity: f64,
-    /// Lines that come into its L2 (the last private cache), per nanosecond of its CPU time.
+    /// Lines into its L2 (the last private cache), per nanosecond of its CPU time.
     pub l2_lines_per_ns: f64,
-    /// Lines that come into the last-level cache.
+    /// Lines into the last-level cache.
     pub l3_lines_per_ns: f64,
     /// Last-level misses per request to the last-level cache.
     pub miss_rate: f64,
-    /// Whether these were counted; else cachegrind's model says so, at the measured speed.
+    /// Whether these were counted; otherwise they come from cachegrind's model at the measured speed.
     pub counted: bool,
 }
 
-/// What was fitted.
+/// A fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// `a`, `b`, `c` in ns per line, and 1.
@@ -38,11 +38,11 @@ pub struct Model {
     pub miss_rate: Option<Fit>,
     /// The same with the rate of requests to the last-level cache alone.
     pub requests: Option<Fit>,
-    /// What it was fitted to.
+    /// Its programs.
     pub points: Vec<Point>,
 }
 
-/// Fits the model; `None` with too few points, or where they are too much alike.
+/// Fits the model; `None` with too few or too similar points.
 pub fn model(points: Vec<Point>) -> Option<Model> {
     let y: Vec<f64> = points.iter().map(|p| p.contentiousness).collect();
     let of = |x: &dyn Fn(&Point) -> Vec<f64>| fit(&points.iter().map(x).collect::<Vec<_>>(), &y);
@@ -57,39 +57,39 @@ pub fn model(points: Vec<Point>) -> Option<Model> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contentiousness {
-    /// How it was measured.
+    /// Method of the measurement.
     pub method: String,
-    /// Programs that it was fitted to.
+    /// Programs of the fit.
     pub programs: usize,
-    /// Runs beside each other, of each pair.
+    /// Joint runs of each pair.
     pub rounds: usize,
-    /// Part of the variance that it explains, 0–1.
+    /// R², 0–1.
     pub r2: f64,
-    /// How likely such a fit is where nothing depends on lines (F-test), 0–1.
+    /// Probability of such a fit without any dependence on lines (F-test), 0–1.
     pub p: f64,
-    /// Mean error of each program's contentiousness as predicted from all others.
+    /// Mean error of each program's contentiousness predicted from all others.
     pub leave_one_out: f64,
-    /// What the last level's miss rate alone explains, 0–1; absent where it is the same for all.
+    /// R² of the last level's miss rate alone, 0–1; absent if it is equal for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss_rate_r2: Option<f64>,
-    /// What the rate of requests to the last level alone explains, 0–1.
+    /// R² of the rate of requests to the last level alone, 0–1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_r2: Option<f64>,
-    /// The part of the CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
+    /// Fraction of the CPUs' time that other programs used meanwhile, 0–1; absent if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by_others: Option<f64>,
-    /// Of lines that come into the level above the last and not into the last, ns per line.
+    /// For lines into the level above the last but not into the last, ns per line.
     pub a: Coefficient,
-    /// Of lines that come into the last level, ns per line.
+    /// For lines into the last level, ns per line.
     pub b: Coefficient,
-    /// Of anything that runs.
+    /// For any program.
     pub c: Coefficient,
-    /// What it holds for.
+    /// Its validity.
     pub stamp: Stamp,
 }
 
 impl Contentiousness {
-    /// Of a fit; `None` where that has not three coefficients.
+    /// Of a fit; `None` unless it has three coefficients.
     pub fn new(model: &Model, rounds: usize, stamp: Stamp) -> Option<Self> {
         let [a, b, c] = model.fit.coefficients[..] else { return None };
         let counted = model.points.iter().all(|point| point.counted);
@@ -113,13 +113,13 @@ impl Contentiousness {
         })
     }
 
-    /// The contentiousness of what brings in so many lines per nanosecond, into the level above the last and into the
+    /// The contentiousness of a program with these lines per nanosecond, into the level above the last and into the
     /// last.
     pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
         self.a.value * (upper_per_ns - last_per_ns) + self.b.value * last_per_ns + self.c.value
     }
 
-    /// Why it should not be used; `None` where it can be.
+    /// Why it should not be used; `None` if it can be.
     pub fn doubt(&self) -> Option<String> {
         if self.p >= SIGNIFICANT || !self.p.is_finite() {
             return Some(format!("chance explains it as well (R² {:.2}, p = {:.2})", self.r2, self.p));
@@ -128,7 +128,7 @@ impl Contentiousness {
         negative.map(|(name, value)| format!("its {name} is {value:.3}: more lines would cost others less"))
     }
 
-    /// The name of a number that is none.
+    /// The name of a non-finite number.
     pub(crate) fn no_number(&self) -> Option<&'static str> {
         let numbers = [("a", self.a.value), ("b", self.b.value), ("c", self.c.value), ("p", self.p)];
         numbers.into_iter().find(|(_, value)| !value.is_finite()).map(|(name, _)| name)
@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(odd.doubt().unwrap(), "its b is -2.000: more lines would cost others less");
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn the_papers_coefficients_are_found_again() {
         let found = model(points()).unwrap();

@@ -1,4 +1,4 @@
-//! What is known beforehand about a machine.
+//! Prior knowledge about a machine.
 
 #[cfg(doc)]
 use super::AppProfile;
@@ -9,36 +9,36 @@ use crate::Topology;
 use crate::topology::latency::{MemoryLatencies, Unfit};
 use serde::{Deserialize, Serialize};
 
-/// What is known about a machine besides its topology.
+/// Profile of a machine besides its topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineProfile {
     /// Nominal clock, Hz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_hz: Option<f64>,
-    /// Thresholds of the policies, where they are known.
+    /// Thresholds of the policies, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thresholds: Option<Thresholds>,
-    /// What counts as high in the decision tree of `heuristic`, where it is known.
+    /// The thresholds for "high" in the decision tree of `heuristic`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heuristic: Option<High>,
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What calibration measured, and what it holds for; the figures above come from it. Recordings do without.
+    /// Calibration's measurements and their validity, the source of the figures above. Not in recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Box<Record>>,
-    /// What programs cost each other here, by the lines that they bring in. Recordings do without.
+    /// The costs that programs cause each other here, by the lines that they bring in. Not in recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contentiousness: Option<Box<Contentiousness>>,
-    /// Latencies of memory that the user wrote down; those that were measured stand in the calibration. In recordings
-    /// they are the topology's distances.
+    /// Memory latencies written by the user; measured ones are in the calibration. In recordings they are the
+    /// topology's distances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_latency: Option<Box<MemoryLatencies>>,
 }
 
 impl MachineProfile {
-    /// This profile, with what it lacks taken from another.
+    /// This profile, completed from another.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -52,20 +52,19 @@ impl MachineProfile {
         }
     }
 
-    /// What of it policies go by: the figures without how they came about, and without latencies, which are the
-    /// topology's distances by then.
+    /// The part used by policies: figures without their origin, and without latencies, which are the topology's
+    /// distances by then.
     #[must_use]
     pub fn figures(self) -> Self {
         Self { calibration: None, contentiousness: None, memory_latency: None, ..self }
     }
 
-    /// The machine with the memory latencies that are known of it in place of the distances that its firmware tells:
-    /// those that the user wrote down, else those that were measured while its topology was the same; and why
-    /// measured ones are not used, one line. `topology` is the machine as the system tells it, which is what is given
-    /// back where nothing is known.
+    /// The machine with known memory latencies instead of its firmware's distances: those written by the user,
+    /// otherwise those measured with the same topology; and one line on why measured ones are not used. `topology` is
+    /// the system's, and is returned if nothing is known.
     ///
     /// # Errors
-    /// Where what the user wrote is of another machine.
+    /// If the user's latencies belong to another machine.
     pub fn measured(&self, topology: Topology) -> Result<(Topology, Option<String>), Unfit> {
         if let Some(latencies) = &self.memory_latency {
             return Ok((latencies.applied(&topology, "as the profile has them")?, None));
@@ -88,15 +87,14 @@ impl MachineProfile {
     }
 }
 
-/// From where on the decision tree of `heuristic` calls a characteristic *high* (Tang §4.1, Algorithm 1, which prints
-/// no value: both belong to a machine and are calibrated; see `docs/policies/heuristic.md`). Units as in
-/// [`AppProfile`].
+/// Thresholds for *high* characteristics in the decision tree of `heuristic` (Tang §4.1, Algorithm 1, without printed
+/// values: both are calibrated per machine; see `docs/policies/heuristic.md`). Units as in [`AppProfile`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct High {
-    /// [`AppProfile::sharing`] at and above which threads gain from a common last-level cache, 0–1.
+    /// [`AppProfile::sharing`] from which threads gain from a common last-level cache, 0–1.
     pub sharing: f64,
-    /// [`AppProfile::footprint_per_ms`] at and above which threads suffer from a common last-level cache.
+    /// [`AppProfile::footprint_per_ms`] from which threads suffer from a common last-level cache.
     pub footprint_per_ms: f64,
 }
 
@@ -106,14 +104,14 @@ pub struct High {
 pub struct Thresholds {
     /// Coherence events per unhalted cycle of a task above which separating sharers costs > 5 %.
     pub coherence_per_cycle: f64,
-    /// LLC misses per second of a whole socket above which its memory bandwidth is taken as exhausted.
+    /// LLC misses per second of a socket above which its memory bandwidth counts as exhausted.
     pub socket_bandwidth_per_s: f64,
     /// LLC misses per second of one task above which it counts as memory-bound; absent: `socket_bandwidth_per_s`
     /// divided by the cores of the socket (ours; see `docs/policies/sam.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_bandwidth_per_s: Option<f64>,
-    /// Loads from remote DRAM per unhalted cycle of a task above which it is repaired; absent: stage 2 needs it and
-    /// says so.
+    /// Loads from remote DRAM per unhalted cycle of a task above which it is repaired; without it, stage 2 is disabled
+    /// with a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_per_cycle: Option<f64>,
 }

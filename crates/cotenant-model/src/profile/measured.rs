@@ -1,5 +1,4 @@
-//! What characterization measures of an application: values with their spread, how they were measured, and what they
-//! hold for.
+//! Characterization's measurements of an application: values with their spread, method and validity.
 
 use super::stamp::Stamp;
 use crate::CpuSet;
@@ -8,22 +7,22 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Percentages and losses are kept to six digits behind the point.
+/// Percentages and losses are kept to six decimals.
 const DIGITS: f64 = 1e6;
 
-/// What a performance was judged by.
+/// The measure of a performance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
     /// Unhalted cycles of all threads until the end (`ReSense` §2.2).
     Cycles,
-    /// Time per unit of work that the program reports itself.
+    /// Time per unit of work reported by the program.
     Progress,
-    /// CPU time of all threads until the end: cycles at whatever clock, where these cannot be counted.
+    /// CPU time of all threads until the end: a replacement for cycles that cannot be counted.
     CpuTime,
     /// Wall-clock time until the end.
     Time,
-    /// Not measured on the hardware: a cache simulation (cachegrind).
+    /// Not measured on hardware: a cache simulation (cachegrind).
     Model,
 }
 
@@ -39,8 +38,8 @@ impl fmt::Display for By {
     }
 }
 
-/// How an application reacts when its own threads share a resource (`ReSense` equation 1):
-/// `(base − contend) × 100 / base`, positive where sharing helps.
+/// Reaction of an application to sharing a resource among its own threads (`ReSense` equation 1): `(base − contend) ×
+/// 100 / base`, positive if sharing helps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
@@ -56,12 +55,12 @@ pub struct Score {
     /// Rounds, each one run in either configuration.
     #[serde(default = "one")]
     pub rounds: usize,
-    /// What was compared.
+    /// The compared measure.
     pub by: By,
-    /// CPUs of the configuration in which the threads use two instances of the resource.
+    /// CPUs of the configuration with threads on two instances of the resource.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub base: CpuSet,
-    /// CPUs of the configuration in which they share one.
+    /// CPUs of the configuration with threads on one.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub contend: CpuSet,
 }
@@ -71,8 +70,8 @@ fn one() -> usize {
 }
 
 impl Score {
-    /// From the cost of each round in both configurations; `None` without rounds, or where a base is not above 0. Of
-    /// one round nothing is known of the spread, and the interval is the value.
+    /// From the cost of each round in both configurations; `None` without rounds, or if a base is not above 0. A single
+    /// round has no spread, and the interval is the value.
     pub fn of(rounds: &[(f64, f64)], by: By, base: CpuSet, contend: CpuSet) -> Option<Self> {
         if rounds.is_empty() || rounds.iter().any(|(base, contend)| *base <= 0.0 || !contend.is_finite()) {
             return None;
@@ -83,7 +82,7 @@ impl Score {
     }
 }
 
-/// The mean, and its 95 % confidence interval where there are several values.
+/// The mean, and its 95 % confidence interval if there are several values.
 fn interval(values: &[f64]) -> (f64, f64, f64) {
     let summary = Summary::of(values);
     let round = |v: f64| (v * DIGITS).round() / DIGITS;
@@ -93,11 +92,11 @@ fn interval(values: &[f64]) -> (f64, f64, f64) {
     }
 }
 
-/// How much slower something becomes: 1 − speed together / speed alone, with its spread.
+/// Slowdown: 1 − speed together / speed alone, with its spread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loss {
-    /// The mean over the rounds; below 0 where it became faster.
+    /// The mean over the rounds; below 0 for a speed-up.
     #[serde(deserialize_with = "at_most_one")]
     pub loss: f64,
     /// Lower end of the 95 % confidence interval of the mean.
@@ -109,7 +108,7 @@ pub struct Loss {
     /// Rounds.
     #[serde(default = "one")]
     pub rounds: usize,
-    /// What was compared.
+    /// The compared measure.
     pub by: By,
 }
 
@@ -125,13 +124,13 @@ impl Loss {
     }
 }
 
-/// An application beside one program of `SmashBench` (Tang §5.2.1).
+/// An application with one program of `SmashBench` (Tang §5.2.1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Corun {
-    /// What the application loses.
+    /// The application's loss.
     pub suffers: Loss,
-    /// What the other program loses.
+    /// The other program's loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causes: Option<Loss>,
 }
@@ -140,24 +139,24 @@ pub struct Corun {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pressure {
-    /// Traffic of all injectors together that was asked for, lines per second.
+    /// Requested total traffic of all injectors, lines per second.
     #[serde(deserialize_with = "not_negative")]
     pub target_per_s: f64,
     /// Traffic that they reached.
     #[serde(deserialize_with = "not_negative")]
     pub reached_per_s: f64,
-    /// What the application lost.
+    /// The application's loss.
     pub loss: Loss,
     /// CPUs of the injectors, one on each.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
 }
 
-/// A loss from which on an application counts as *sensitive* to a traffic, else as little sensitive (TPDS §4.4).
+/// The loss from which an application counts as *sensitive* to a traffic (TPDS §4.4).
 pub const SENSITIVE: f64 = 0.05;
 
-/// The loss under a traffic of injectors, lines per second: on the line through nothing and what was measured; beyond
-/// the last point as there. `None` without a measurement.
+/// The loss under a traffic of injectors, lines per second: linear interpolation from zero through the measurements;
+/// constant beyond the last. `None` without a measurement.
 pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
     let mut before = (0.0, 0.0);
     for (rate, loss) in in_order(points) {
@@ -170,16 +169,16 @@ pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
     (!points.is_empty()).then_some(before.1)
 }
 
-/// The loss where all traffic together is `total_per_s`, of which the application draws `own_per_s` itself (TPDS
-/// §4.4): the injectors draw what is left, but no less than the least that was measured. So an application that draws
-/// the total alone is judged beside that least injector, and is not insensitive unseen.
+/// The loss at a total traffic of `total_per_s`, of which the application draws `own_per_s` itself (TPDS §4.4):
+/// injectors draw the rest, but at least the smallest measured traffic. So an application that alone draws the total is
+/// judged beside that smallest injector, and does not pass as insensitive.
 pub fn loss_at(points: &[Pressure], total_per_s: f64, own_per_s: f64) -> Option<f64> {
     let least = points.iter().map(|p| p.reached_per_s).min_by(f64::total_cmp)?;
     loss_under(points, (total_per_s - own_per_s).max(least))
 }
 
-/// The least traffic of injectors, lines per second, from which on an application is [`SENSITIVE`]; `None`: it is
-/// little sensitive, as far as was measured.
+/// The least traffic of injectors, lines per second, from which an application is [`SENSITIVE`]; `None`: it is not, as
+/// far as measured.
 pub fn sensitive_from(points: &[Pressure]) -> Option<f64> {
     let mut before = (0.0, 0.0);
     for (rate, loss) in in_order(points) {
@@ -191,35 +190,35 @@ pub fn sensitive_from(points: &[Pressure]) -> Option<f64> {
     None
 }
 
-/// Traffic and loss of each point. Injectors that were asked for more and reached less come by what they reached.
+/// Traffic and loss of each point. Injectors are ordered by the traffic that they reached.
 fn in_order(points: &[Pressure]) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = points.iter().map(|p| (p.reached_per_s, p.loss.loss)).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
 }
 
-/// How often an application misses in caches of several sizes.
+/// Misses of an application in caches of several sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MissCurve {
-    /// [`By::Model`] where a simulated cache told.
+    /// [`By::Model`] for a simulated cache.
     pub by: By,
     /// In ascending order of level and size.
     pub points: Vec<MissPoint>,
-    /// What the application needs of each level, in ascending order.
+    /// The application's need of each level, in ascending order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub footprints: Vec<Footprint>,
 }
 
-/// How much of a level of cache an application uses.
+/// An application's use of a cache level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Footprint {
     /// The level.
     pub level: u8,
-    /// The smallest simulated size from which on more brings little.
+    /// The smallest simulated size from which more brings little.
     pub bytes: u64,
-    /// More would still have brought something at the largest simulated size: it uses that or more.
+    /// More would still have helped at the largest simulated size: it uses at least that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub or_more: bool,
 }
@@ -228,7 +227,7 @@ pub struct Footprint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MissPoint {
-    /// Level of the cache whose place it has.
+    /// The cache level that it replaces.
     pub level: u8,
     /// Its size.
     pub bytes: u64,
@@ -244,7 +243,7 @@ pub struct MissPoint {
     pub mpki: f64,
 }
 
-/// What a profile was measured on, and of what.
+/// Machine and program of a profile's measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AppStamp {
@@ -261,7 +260,7 @@ pub struct AppStamp {
 }
 
 impl AppStamp {
-    /// What has changed since, for people. Dates, commands and versions of Cotenant are no change.
+    /// Changes since, for people. Dates, commands and versions of Cotenant do not count.
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut changes = self.machine.differences(&now.machine);
         changes.extend(self.executable.difference(&now.executable));
@@ -269,13 +268,13 @@ impl AppStamp {
     }
 }
 
-/// Which program it was.
+/// Identity of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Executable {
-    /// Where it was.
+    /// Its path.
     pub path: String,
-    /// GNU build id in hexadecimal; empty where the file has none.
+    /// GNU build id in hexadecimal; empty without one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build_id: String,
     /// Size.
@@ -285,8 +284,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Whether it is another program now: by build id where both have one, else by size and time. Nothing is said of
-    /// a file that was not looked at.
+    /// Whether it is another program now: by build id if both have one, otherwise by size and time. `None` for a file
+    /// that was not examined.
     pub fn difference(&self, now: &Self) -> Option<String> {
         if self.path.is_empty() || now.path.is_empty() {
             return None;
@@ -299,7 +298,7 @@ impl Executable {
         (then != (now.bytes, now.modified_unix_s)).then(|| format!("executable {} has changed", now.path))
     }
 
-    /// The beginning of the build id, with which file names tell builds apart; `None` without one.
+    /// The beginning of the build id, as in file names; `None` without one.
     pub fn short_id(&self) -> Option<&str> {
         self.build_id.get(..8)
     }
@@ -356,6 +355,7 @@ mod tests {
         assert_eq!(Loss::of(&[(0.0, 8.0)], By::Time), None);
     }
 
+    /// Holds measure/injectors.
     #[test]
     fn between_two_measurements_a_loss_is_on_the_line() {
         let point = |reached_per_s, loss: f64| Pressure {
@@ -366,7 +366,7 @@ mod tests {
         };
         let points = [point(30e6, 0.20), point(10e6, 0.02)];
         let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-6, "{a:?} {b}");
-        // Half of the first; 0.02 and a quarter of 0.18; beyond the last nothing is known but that.
+        // Half of the first; 0.02 and a quarter of 0.18; constant beyond the last.
         near(loss_under(&points, 5e6), 0.01);
         near(loss_under(&points, 15e6), 0.065);
         near(loss_under(&points, 90e6), 0.20);
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(loss_under(&[point(0.0, 0.1)], 0.0), Some(0.1), "an injector that did nothing");
         // Of 40 it draws 25: the injectors draw 15, as above.
         near(loss_at(&points, 40e6, 25e6), 0.065);
-        // It leaves 5 of 40, or draws 50: the least injector that was measured draws 10.
+        // It leaves 5 of 40, or draws 50: the smallest measured injector draws 10.
         near(loss_at(&points, 40e6, 35e6), 0.02);
         near(loss_at(&points, 40e6, 50e6), 0.02);
         assert_eq!(loss_at(&[], 40e6, 50e6), None);

@@ -1,4 +1,4 @@
-//! What is known beforehand about a machine and about applications.
+//! Prior knowledge about a machine and about applications.
 
 mod app;
 pub mod calibration;
@@ -45,6 +45,7 @@ mod tests {
         assert_eq!(parse_apps(""), Ok(BTreeMap::new()));
     }
 
+    /// Holds measure/profiles.
     #[test]
     fn everything_survives_the_file() {
         let set = |list: &str| crate::CpuSet::parse_list(list).unwrap();

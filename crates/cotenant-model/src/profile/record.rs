@@ -1,4 +1,4 @@
-//! What a calibration measured, as plain values.
+//! Measurements of a calibration, as plain values.
 
 use super::stamp::Stamp;
 use crate::stats::repeated::Repeated;
@@ -11,39 +11,38 @@ use serde::{Deserialize, Serialize};
 /// A number of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Its name; a node's number stands behind a dot.
+    /// Its name; a node's number follows a dot.
     pub name: String,
     /// Its unit.
     pub unit: String,
     /// The number.
     #[serde(flatten)]
     pub measured: Repeated,
-    /// How it was measured.
+    /// Method of the measurement.
     pub method: String,
 }
 
-/// Something that this machine cannot tell, and why.
+/// A part that cannot be measured on this machine, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// What.
+    /// The part.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// A curve: what was set, and what came of it.
+/// A curve: set values and results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Its name; a node's number stands behind a dot.
+    /// Its name; a node's number follows a dot.
     pub name: String,
-    /// What the first number of each point is, with its unit.
+    /// Name and unit of the first number of each point.
     pub x: String,
-    /// What the second is.
+    /// Name and unit of the second.
     pub y: String,
     /// Medians.
     pub points: Vec<(f64, f64)>,
-    /// [`Repeated::low`] and [`Repeated::high`] of the first number of each point; empty where it was set, not
-    /// measured.
+    /// [`Repeated::low`] and [`Repeated::high`] of the first number of each point; empty if it was set, not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread_x: Vec<(f64, f64)>,
     /// The same of the second.
@@ -52,7 +51,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Of points with spread; those that were measured only half are left out.
+    /// From points with spread; incomplete ones are left out.
     pub fn of(name: String, x: &str, y: &str, points: impl Iterator<Item = Option<(Repeated, Repeated)>>) -> Self {
         let points: Vec<_> = points.flatten().collect();
         let spread = |m: &Repeated| (m.low, m.high);
@@ -68,54 +67,54 @@ impl Curve {
     }
 }
 
-/// Groups of CPUs of which latencies and system say different things; those of which they say the same are left out.
+/// Groups of CPUs on which latencies and system disagree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What is shared.
+    /// The shared resource.
     pub role: Role,
-    /// The CPUs that share it, as latencies show; empty where they show no such level.
+    /// The CPUs that share it according to latencies; empty without such a level.
     pub found: Vec<CpuSet>,
-    /// The CPUs that share it, as the system claims; empty where it claims no such level.
+    /// The CPUs that share it according to the system; empty without such a level.
     pub claimed: Vec<CpuSet>,
 }
 
-/// What stands under `[calibration]`.
+/// Content of `[calibration]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// What it holds for.
+    /// Its validity.
     pub stamp: Stamp,
-    /// The part of its CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
+    /// Fraction of its CPUs' time that other programs used meanwhile, 0–1; absent if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by_others: Option<f64>,
-    /// What used this machine before the start, and meanwhile.
+    /// Usage of this machine before the start, and meanwhile.
     #[serde(default, skip_serializing_if = "Seen::is_empty")]
     pub usage: Seen,
-    /// Every number with its spread and how it was measured.
+    /// Every number with its spread and method.
     #[serde(default)]
     pub figures: Vec<Figure>,
-    /// What this machine could not tell.
+    /// Parts that cannot be measured on this machine.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
-    /// Curves behind the numbers.
+    /// Curves from which the numbers are derived.
     #[serde(default)]
     pub curves: Vec<Curve>,
     /// CPUs of the matrix, in its order.
     #[serde(default)]
     pub core_to_core_cpus: Vec<CpuId>,
-    /// One-way latencies between them, nanoseconds: row `i` holds those to CPUs before it; 0 = not measured.
+    /// One-way latencies between them, nanoseconds: row `i` holds those to earlier CPUs; 0 = not measured.
     #[serde(default)]
     pub core_to_core_ns: Vec<Vec<f64>>,
-    /// How far another calibration may lie from each of these to either side, nanoseconds.
+    /// Tolerance of another calibration to either side, nanoseconds.
     #[serde(default)]
     pub core_to_core_spread_ns: Vec<Vec<f64>>,
-    /// Which CPUs share what, as the latencies show.
+    /// Shared levels according to the latencies.
     #[serde(default)]
     pub shared: Vec<Level>,
-    /// Where the latencies show other groups than the system claims.
+    /// Disagreements of latencies with the system's claims.
     #[serde(default)]
     pub shared_otherwise: Vec<Difference>,
-    /// From CPUs to memory nodes, where there are several.
+    /// From CPUs to memory nodes, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_latency: Option<MemoryLatencies>,
 }

@@ -1,10 +1,10 @@
-//! What measured figures hold for.
+//! Validity of measured figures.
 
 use crate::Topology;
 use crate::topology::Parts;
 use serde::{Deserialize, Serialize};
 
-/// What a profile holds for.
+/// The validity of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stamp {
@@ -14,14 +14,14 @@ pub struct Stamp {
     pub processor: String,
     /// The running kernel.
     pub kernel: String,
-    /// The processor's microcode; empty where the system does not tell.
+    /// The processor's microcode; empty if not reported.
     pub microcode: String,
     /// [`fingerprint`] of the topology.
     pub topology: String,
 }
 
 impl Stamp {
-    /// What has changed since, for people; the date is no change.
+    /// Changes since, for people; the date does not count.
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let pairs = [
             ("processor", &self.processor, &now.processor),
@@ -34,13 +34,13 @@ impl Stamp {
     }
 }
 
-/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is
-/// allowed to whom, nor with how much memory there is.
+/// A short text that changes with a topology's CPUs, resources, nodes and distances; permissions and memory sizes do
+/// not count.
 pub fn fingerprint(topology: &Topology) -> String {
     print(topology, topology.parts().clone())
 }
 
-/// The same without distances, which are others where latencies were measured.
+/// The same without distances, which measured latencies replace.
 pub fn structure(topology: &Topology) -> String {
     print(topology, Parts { distances: None, ..topology.parts().clone() })
 }

@@ -1,43 +1,43 @@
-//! Regions from cachegrind's counts: what each function brings into the second and the last cache level, by Tang's
-//! model (§5.2, equation 5.9).
+//! Regions from cachegrind's counts: lines that each function brings into the second and the last cache level, by
+//! Tang's model (§5.2, equation 5.9).
 //!
-//! The simulation is of this machine's cache sizes and the same each time; it knows no prefetching, and no time. That
-//! is measured in a run without it ([`Measured`]), or estimated as cachegrind's tools do (one cycle per instruction,
-//! [`FIRST_MISS`] per miss of the first simulated level, [`LAST_MISS`] per miss of the last). In the estimate misses
-//! never overlap: code that waits for each line scores higher than it should, and code that streams far lower.
+//! The simulation uses this machine's cache sizes and is deterministic, without prefetching or time. Time is measured
+//! in a run without it ([`Measured`]), or estimated as in cachegrind's tools (one cycle per instruction, [`FIRST_MISS`]
+//! per miss of the first simulated level, [`LAST_MISS`] per miss of the last). In the estimate misses never overlap:
+//! code that waits for each line scores too high, and streaming code far too low.
 
 use super::Region;
 use crate::profile::Contentiousness;
 use std::collections::BTreeMap;
 
-/// Cycles of a miss that the next level answers, in the estimate of time that cachegrind's tools use.
+/// Cycles of a miss served by the next level, in the time estimate of cachegrind's tools.
 const FIRST_MISS: f64 = 10.0;
 
-/// Cycles of a miss that memory answers, in the same.
+/// Cycles of a miss served by memory, likewise.
 const LAST_MISS: f64 = 100.0;
 
-/// What cachegrind calls a file or function that it does not know.
+/// Cachegrind's name for an unknown file or function.
 const UNKNOWN: &str = "???";
 
-/// The model's coefficients, for lines per nanosecond. They belong to a machine, which is calibrated for them
+/// The model's coefficients, for lines per nanosecond. They belong to a calibrated machine
 /// (`profile::Contentiousness`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// Of lines that come into the level above the last, and not into the last.
+    /// For lines into the level above the last, but not into the last.
     pub a: f64,
-    /// Of lines that come into the last level.
+    /// For lines into the last level.
     pub b: f64,
-    /// Of anything that runs.
+    /// For any program.
     pub c: f64,
-    /// Clock of the machine of the estimate of time, Hz.
+    /// Clock for the time estimate, Hz.
     pub clock_hz: f64,
 }
 
 impl Model {
-    /// The paper's Nehalem, on which `SmashBench` gave these (§5.2.2: R² 0.89; 2.67 GHz).
+    /// The paper's Nehalem, where `SmashBench` gave these (§5.2.2: R² 0.89; 2.67 GHz).
     pub const NEHALEM: Self = Self { a: 1.663, b: 8.890, c: 0.044, clock_hz: 2.67e9 };
 
-    /// As fitted on a machine of that clock.
+    /// From a fit on a machine with that clock.
     pub fn of(fitted: &Contentiousness, clock_hz: f64) -> Self {
         Self { a: fitted.a.value, b: fitted.b.value, c: fitted.c.value, clock_hz }
     }
@@ -47,7 +47,7 @@ impl Model {
         counts.cycles() / self.clock_hz * 1e9
     }
 
-    /// The score of code with these counts that took so long, 0 or more; 0 for code that is not executed.
+    /// The score of code with these counts in this time, 0 or more; 0 for code that is not executed.
     fn score(&self, counts: Counts, ns: f64) -> f64 {
         if ns <= 0.0 {
             return 0.0;
@@ -55,22 +55,22 @@ impl Model {
         self.at(counts.upper_lines as f64 / ns, counts.last_misses as f64 / ns)
     }
 
-    /// The score of code that brings in so many lines per nanosecond, 0 or more. Lines into the last level came into
-    /// the one above it, too.
+    /// The score of code with these lines per nanosecond, 0 or more. Lines into the last level also enter the one above
+    /// it.
     pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
         (self.a * (upper_per_ns - last_per_ns).max(0.0) + self.b * last_per_ns + self.c).max(0.0)
     }
 }
 
-/// What was counted of some code.
+/// Counts of some code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instructions.
     pub instructions: u64,
     /// Misses of the first simulated level, of all kinds.
     pub first_misses: u64,
-    /// Lines that come into the level above the last: data that miss it, and code that misses the last level. (The
-    /// first simulated level for code is the one nearest to the core, so that its misses say nothing of this.)
+    /// Lines into the level above the last: data that miss it, and code that misses the last level. (The first
+    /// simulated level for code is the nearest to the core, so that its misses do not matter here.)
     pub upper_lines: u64,
     /// Misses of the last.
     pub last_misses: u64,
@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// Nanoseconds that code took, by the name of its source file and its function as the linker knows it.
+/// Nanoseconds of code, by the name of its source file and its function's linker name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     code: BTreeMap<(String, String), f64>,
@@ -98,7 +98,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds time of the code of a file in a function; both are empty where they are not known.
+    /// Adds time of a function's code in a file; both are empty if unknown.
     pub fn add(&mut self, file: &str, function: &str, ns: f64) {
         self.ns += ns;
         *self.code.entry(key(file, function)).or_default() += ns;
@@ -114,7 +114,7 @@ impl Measured {
     }
 }
 
-/// The folder of a file is written in more than one way.
+/// The folder of a file has several spellings.
 fn key(file: &str, function: &str) -> (String, String) {
     (file.rsplit('/').next().unwrap_or_default().to_owned(), function.to_owned())
 }
@@ -132,7 +132,7 @@ impl Profile {
     /// Adds the output file of one process.
     ///
     /// # Errors
-    /// The line and what is wrong with it.
+    /// The line and its fault.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let (mut file, mut function) = (String::new(), String::new());
         let mut columns: Option<Columns> = None;
@@ -169,8 +169,8 @@ impl Profile {
         total
     }
 
-    /// The functions that take at least this share of the time, the most contentious first; the time is estimated where
-    /// none was measured.
+    /// The functions with at least this fraction of the time, the most contentious first; without measurements the time
+    /// is estimated.
     pub fn regions(&self, model: Model, measured: Option<&Measured>, min_coverage: f64) -> Vec<Region> {
         let all = measured.map_or_else(|| model.estimate(self.total()), Measured::ns).max(f64::MIN_POSITIVE);
         let known = |name: &str| (!name.is_empty() && name != UNKNOWN).then(|| name.to_owned());
@@ -200,7 +200,7 @@ impl Profile {
     }
 }
 
-/// In which column what is counted.
+/// The column of each count.
 #[derive(Debug)]
 struct Columns {
     instructions: usize,
@@ -222,7 +222,7 @@ impl Columns {
         })
     }
 
-    /// Columns at the end may be missing where they are 0.
+    /// Columns at the end may be missing if they are 0.
     fn counts(&self, numbers: &[u64]) -> Counts {
         let of = |column: &usize| numbers.get(*column).copied().unwrap_or(0);
         let sum = |columns: &[usize]| columns.iter().map(of).fold(0, u64::saturating_add);
@@ -293,10 +293,11 @@ mod tests {
         assert!((model.score(counts, model.estimate(counts)) - 100.0 / 3_000.0 - 0.5).abs() < 1e-12);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_waits_for_the_last_level_ranks_below_what_streams_by_measured_time() {
-        // A walk of 1,000 steps that all find their line in the last level, 30 ns each; 8,000 words of a stream from
-        // memory, in 1,000 lines, 4 ns each.
+        // A walk of 1,000 steps that all hit the last level, 30 ns each; 8,000 words of a stream from memory, in 1,000
+        // lines, 4 ns each.
         let mut profile = Profile::default();
         let events = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\n";
         let code = "fl=/src/a.c\nfn=walk\n1 3000 0 0 1000 1000\nfn=stream\n2 40000 0 0 8000 1000 1000 8000\n";
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!((stream.0.as_str(), walk.0.as_str()), ("stream", "walk"));
         assert!((stream.1 - 2.2665).abs() < 1e-9 && (walk.1 - 0.099_433_333).abs() < 1e-6, "{stream:?} {walk:?}");
         assert!((stream.2 - 0.1).abs() < 1e-12 && (walk.2 - 0.75).abs() < 1e-12, "{stream:?} {walk:?}");
-        // Ten cycles a miss of the first level and a hundred of the last turn them round.
+        // Ten cycles per first-level miss and a hundred per last-level miss reverse the order.
         assert_eq!(scores(None)[0].0, "walk");
     }
 

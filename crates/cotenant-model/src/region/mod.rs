@@ -1,5 +1,5 @@
-//! Contentious regions of a program's code: what `cotenant regions` finds and `cotenant cc` slows down (Tang, §5.2.2
-//! and §5.3). The file's format is `docs/reference/regions.md`.
+//! Contentious regions of a program's code, found by `cotenant regions` and slowed down by `cotenant cc` (Tang, §5.2.2
+//! and §5.3). `docs/reference/regions.md` describes the file.
 
 pub mod found;
 pub mod sampled;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use toml::Spanned;
 
-/// Score above which Tang slows a region down (§5.4.4).
+/// Score above which Tang slows a region (§5.4.4).
 pub const MIN_SCORE: f64 = 0.3;
 
-/// Coverage above which a region is worth it. The dissertation has such a threshold and does not give it; ours.
+/// Coverage above which a region pays. The dissertation has such a threshold without its value; ours.
 pub const MIN_COVERAGE: f64 = 0.01;
 
-/// A piece of source code and what executing it does to others.
+/// A piece of source code and its effect on others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
-    /// Its function: as in the source, with namespaces and parameters (`ns::f(int)`), or as the linker knows it.
+    /// Its function: as in the source, with namespaces and parameters (`ns::f(int)`), or by its linker name.
     pub function: Option<String>,
     /// Its source file, or the end of the path.
     pub file: Option<String>,
     /// First and last line, from 1; `None` = the whole function.
     pub lines: Option<(u32, u32)>,
-    /// Contentiousness by the model of §5.2, at least 0: the loss that it causes to co-runners.
+    /// Contentiousness by the model of §5.2, at least 0: the loss of its co-runners.
     pub score: f64,
-    /// Share of the program's execution time, 0–1.
+    /// Fraction of the program's execution time, 0–1.
     pub coverage: f64,
 }
 
@@ -57,7 +57,7 @@ struct Table {
 /// Reads a region file.
 ///
 /// # Errors
-/// What is wrong first, with its place.
+/// The first fault, with its place.
 pub fn parse(text: &str) -> Result<Vec<Region>, Located> {
     let at = |offset, message: String| Located::at(text, offset, message);
     let file: File = toml::from_str(text).map_err(|e| Located::of_toml(text, &e))?;
@@ -114,7 +114,7 @@ pub fn write(regions: &[Region]) -> String {
     file
 }
 
-/// Regions that are worth it as the compiler pass takes them: JSON.
+/// Worthwhile regions in the compiler pass's format: JSON.
 pub fn for_pass(regions: &[Region], min_score: f64, min_coverage: f64) -> String {
     #[derive(Serialize)]
     struct Place<'a> {
@@ -178,6 +178,7 @@ coverage = 0.01
         assert_eq!(parse("").unwrap(), []);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         for (text, message) in [
@@ -206,6 +207,7 @@ coverage = 0.01
     }
 
     proptest! {
+        /// Holds compile/regions.
         #[test]
         fn what_is_written_is_read_back(regions in prop::collection::vec(region(), 0..5)) {
             prop_assert_eq!(parse(&write(&regions)).unwrap(), regions);

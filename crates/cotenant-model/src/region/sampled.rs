@@ -1,17 +1,17 @@
-//! Regions from samples: how contentious each interval of the run was by Tang's model (§5.2, equation 5.9), and which
-//! code ran in it.
+//! Regions from samples: the contentiousness of each interval of the run by Tang's model (§5.2, equation 5.9), and the
+//! code that ran in it.
 //!
-//! As in the paper the score is an interval's, and all of the hottest code that makes up more than nine tenths of it
-//! gets it (§5.2.2). It does not say what the score of code is that ran in many intervals. Here it is what these reach
-//! for as much of the program's time as makes a region worth it: neither a mean over the run, in which a contentious
-//! phase of code that is quiet else would not show, nor the highest, which is chance.
+//! As in the paper the score belongs to an interval, and all of its hottest code, together more than nine tenths of it,
+//! gets that score (§5.2.2). The paper does not define the score of code that ran in many intervals. Here it is the
+//! score reached for as much of the program's time as a worthwhile region needs. A mean over the run would hide a
+//! contentious phase, and the maximum is chance.
 
 use super::Region;
 use super::found::Model;
 use std::collections::BTreeMap;
 
-/// Share of an interval that its hottest functions hold, and of a function's time that its hottest lines hold: the
-/// paper's hottest basic blocks (§5.2.2).
+/// Fraction of an interval covered by its hottest functions, and of a function's time by its hottest lines: the paper's
+/// hottest basic blocks (§5.2.2).
 const HOTTEST: f64 = 0.9;
 
 /// A line of a function, by its number in a [`Profile`].
@@ -34,7 +34,7 @@ struct Function {
     name: String,
     /// In all intervals.
     ns: f64,
-    /// Intervals of which it is among the hottest, with its nanoseconds by line in each: runs of hours have millions.
+    /// Intervals in which it is among the hottest, with its nanoseconds by line in each; runs of hours have millions.
     hot: Vec<(usize, Spent)>,
 }
 
@@ -45,7 +45,7 @@ pub struct Profile {
     numbers: BTreeMap<(Option<String>, String), usize>,
     /// Lines per nanosecond into the last private cache and into the last level, of each interval.
     rates: Vec<(f64, f64)>,
-    /// Time on a CPU, all together.
+    /// Total time on a CPU.
     ns: f64,
 }
 
@@ -61,8 +61,8 @@ impl Profile {
         Place { function, line: line.unwrap_or(0) }
     }
 
-    /// Adds an interval: nanoseconds on a CPU by place, `None` where no function is known, and how many lines came into
-    /// the last private cache and into the last level.
+    /// Adds an interval: nanoseconds on a CPU by place (`None` for an unknown function), and the lines into the last
+    /// private cache and into the last level.
     pub fn add(&mut self, code: impl IntoIterator<Item = (Option<Place>, f64)>, private_lines: f64, last_lines: f64) {
         let mut spent: BTreeMap<Option<usize>, Lines> = BTreeMap::new();
         for (place, ns) in code {
@@ -100,9 +100,9 @@ impl Profile {
         self.ns
     }
 
-    /// The functions that take at least this share of the time, the most contentious first. Their lines are from the
-    /// first to the last of the hottest that have nine tenths of the function's time in the intervals that reach its
-    /// score: what it does else is not what costs others.
+    /// The functions with at least this fraction of the time, the most contentious first. Their lines span the hottest
+    /// ones, with nine tenths of the function's time in the intervals that reach its score; its other activity does not
+    /// hurt.
     pub fn regions(&self, model: &Model, min_coverage: f64) -> Vec<Region> {
         let scores: Vec<f64> = self.rates.iter().map(|(private, last)| model.at(*private, *last)).collect();
         let found = self.functions.iter().filter_map(|function| {
@@ -130,13 +130,13 @@ impl Profile {
     }
 }
 
-/// The score that is reached for so long; 0 for code that was not among the hottest for so long.
+/// The score that is reached for this long; 0 for code that was not among the hottest for this long.
 fn reached(mut scores: Vec<(f64, f64)>, ns: f64) -> f64 {
     scores.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut sum = 0.0;
     let enough = scores.iter().find(|(_, spent)| {
         sum += spent;
-        sum >= ns * (1.0 - 1e-9) // all of its time may be just enough
+        sum >= ns * (1.0 - 1e-9) // all of its time may just suffice
     });
     enough.map_or(0.0, |(score, _)| *score)
 }
@@ -166,6 +166,7 @@ mod tests {
         regions.iter().map(|r| (r.function.as_deref().unwrap_or_default(), r.score)).collect()
     }
 
+    /// Holds compile/regions.
     #[test]
     fn a_contentious_phase_of_code_that_is_quiet_else_shows() {
         let mut profile = Profile::default();
@@ -185,6 +186,7 @@ mod tests {
         assert_eq!(scores(&profile.regions(&MODEL, 0.1)), [("copy", 0.5), ("other", 0.5)]);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn lines_are_those_of_the_phase_that_scores() {
         let mut profile = Profile::default();
@@ -199,13 +201,14 @@ mod tests {
         assert_eq!((region(0.1).score, region(0.1).lines), (0.5, Some((15, 15))));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn an_interval_scores_the_code_that_covers_it() {
         let mut profile = Profile::default();
         let mut line = |function: &str, line| profile.place(function, Some("/a.c"), Some(line));
         let (walk, next, tail) =
             ([line("walk", 10), line("walk", 14), line("walk", 90)], line("next", 20), line("tail", 30));
-        // walk 500, next 450 (95 %): both cover it, whoever missed; tail does not.
+        // walk 500, next 450 (95 %): both cover it, in either order; tail does not.
         let code = [(walk[0], 300.0), (walk[1], 190.0), (walk[2], 10.0), (next, 450.0), (tail, 40.0)];
         let code = code.map(|(place, ns)| (Some(place), ns));
         profile.add(code.into_iter().chain([(None, 10.0)]), 200.0, 100.0);
@@ -224,7 +227,7 @@ mod tests {
         // More lines into the last level than into the private cache: chance, with few samples.
         let f = profile.place("f", None, None);
         profile.add([(Some(f), 10.0)], 0.0, 5.0);
-        // Lines, and nobody was seen to run.
+        // Lines without any running code.
         profile.add([], 5.0, 5.0);
         profile.place("never seen to run", None, None);
         let model = Model { a: 2.0, b: 1.0, c: -3.0, clock_hz: 1e9 };

@@ -1,4 +1,4 @@
-//! Which source tells an application's speed over many intervals, and how steadily.
+//! The choice of the source of an application's speed over many intervals, by its steadiness.
 
 use super::Source;
 use crate::stats::steady::{Spread, Steady};
@@ -6,26 +6,27 @@ use crate::{AppView, Signal, TaskView, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Length of a window at least.
+/// Least length of a window.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// A proxy counts if it tells a change of this share within this many windows: a minute. That is a spread of 5 %.
+/// A proxy counts if it reveals a change by this fraction within this many windows (a minute), which requires a spread
+/// of 5 %.
 const CHANGE: f64 = 0.03;
 const WITHIN: usize = 121;
 
-/// Sources that are followed: the 32 metrics that may be given, and all others.
+/// Limit of observed sources: the 32 possible metrics, and all others.
 const RUNGS: usize = 38;
 
-/// A program of which no thread runs or waits for a CPU for this share of the time waits for something else.
+/// A program whose busiest thread runs or waits for a CPU less than this fraction of time waits for something else.
 const BUSY: f64 = 0.9;
 
-/// The time over which that is known: twice as much, then half of it is forgotten.
+/// The time scale of that fraction: at twice this, half of it is dropped.
 const BUSY_OVER_S: f64 = 30.0;
 
-/// All that tells the speed of one application, with how steady it is.
+/// All sources of one application's speed with their steadiness.
 ///
-/// What the user or the program tells goes before any proxy, however unsteady: only they know what its work is. A
-/// program that waits for its clients does what they ask for, however fast it is: of such a one no proxy counts.
+/// Sources given by the user or the program precede any proxy, however unsteady, because only they measure its real
+/// work. A program that waits for its clients follows their demand at any speed, so that no proxy counts for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
     rungs: Vec<Rung>,
@@ -37,39 +38,39 @@ pub struct Ladder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Rung {
     source: Source,
-    /// The window that is open: when it began, and speed × weight and weight so far.
+    /// The current window: its start, and speed × weight and weight so far.
     since: Time,
     sums: [f64; 2],
     windows: Steady,
 }
 
-/// How a source stands.
+/// Status of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// The user or the program tells it.
+    /// Given by the user or the program.
     Told,
-    /// A proxy that is steady enough to tell a change of 3 % within a minute.
+    /// A proxy steady enough to reveal a change of 3 % within a minute.
     Steady,
-    /// A proxy that has not been seen for long enough.
+    /// A proxy not observed for long enough.
     Unknown,
-    /// A proxy that is not: it does not count.
+    /// An unsteady proxy: it does not count.
     Unsteady,
-    /// A proxy of a program that waits for others, not for a CPU: it does not count, either.
+    /// A proxy of a program that waits for others, not for a CPU: it does not count either.
     Waiting,
 }
 
-/// The share of the interval in which the busiest of these threads ran or waited for a CPU, 0–1. `None` where that is
-/// not known. The kernel tells a wait once it is over, so a thread on a full CPU seems less busy in short intervals:
-/// that errs towards no proxy.
+/// The fraction (0–1) of the interval in which the busiest of these threads ran or waited for a CPU. `None` if unknown.
+/// The kernel reports a wait at its end, so that a thread on a full CPU looks less busy in short intervals, which errs
+/// towards no proxy.
 pub fn busiest(threads: &[&TaskView]) -> Option<f64> {
     let wait = |task: &TaskView| task.per_s(Signal::RunQueueWait).map_or(0.0, |ns_per_s| ns_per_s / 1e9);
     threads.iter().filter_map(|task| Some((task.cpu_share()? + wait(task)).min(1.0))).reduce(f64::max)
 }
 
 impl Ladder {
-    /// Takes in what an interval tells; `threads` are all of the application ([`View::by_app`]). Windows are at
-    /// least half a second, so short intervals are summed up.
+    /// Takes an interval; `threads` are all of the application ([`View::by_app`]). Windows are at least half a second,
+    /// so that short intervals are summed.
     pub fn add(&mut self, view: &View, app: &AppView, threads: &[&TaskView]) {
         let seconds = view.interval.as_secs_f64();
         if let Some(busy) = busiest(threads) {
@@ -90,7 +91,7 @@ impl Ladder {
         }
     }
 
-    /// The placement has changed: speeds from now on are not compared with those before.
+    /// The placement has changed: speeds before and after are not compared.
     pub fn cut(&mut self, at: Time) {
         for rung in &mut self.rungs {
             (rung.since, rung.sums) = (at, [0.0; 2]);
@@ -98,8 +99,8 @@ impl Ladder {
         }
     }
 
-    /// The source that counts, and its spread where that is known: what is told, else the first steady proxy. It may
-    /// change as more is known: whoever compares windows keeps to one source while doing so.
+    /// The source that counts, with its spread if known: a given one, otherwise the first steady proxy. It may change
+    /// as more is known, so comparisons of windows must keep to one source.
     pub fn best(&self) -> Option<(&Source, Option<Spread>)> {
         let counts = |(_, standing, _): &(&Source, Standing, Option<Spread>)| *standing <= Standing::Steady;
         self.all().into_iter().find(counts).map(|(source, _, spread)| (source, spread))
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{AppSample, Count, Direction, Moved, Reading, Sample, TaskSample};
 
-    /// Intervals of 250 ms with so many bytes read, and sent, and units of work in each.
+    /// Intervals of 250 ms with these bytes read, and sent, and units of work in each.
     fn follow(ladder: &mut Ladder, from: u64, io: &[u64], tcp: &[u64], units: Option<&[u64]>) {
         let mut sums = [0_u64; 3];
         let mut sample = |i: usize, io: u64, tcp: u64, work: u64| {
@@ -179,6 +180,7 @@ mod tests {
     }
 
     /// Two intervals are a window: what alternates between them is steady.
+    /// Holds speed/proxies.
     #[test]
     fn the_first_steady_proxy_counts() {
         let mut ladder = Ladder::default();
@@ -197,6 +199,7 @@ mod tests {
     }
 
     /// OpenMP's loops are even, its threads' bytes, too, and MPI's calls come in bursts.
+    /// Holds speed/harmless.
     #[test]
     fn what_runtimes_count_goes_before_what_the_kernel_sees() {
         let mut ladder = Ladder::default();
@@ -216,6 +219,7 @@ mod tests {
         assert_eq!((told, best(&ladder).as_deref()), (expected.to_vec(), Some("openmp_units/s")));
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn what_is_told_goes_before_what_is_steady() {
         let mut ladder = Ladder::default();
@@ -235,6 +239,7 @@ mod tests {
     }
 
     /// A placement that doubles the speed is no unsteadiness.
+    /// Holds speed/proxies.
     #[test]
     fn a_change_of_placement_is_cut_out() {
         let mut ladder = Ladder::default();
@@ -251,6 +256,7 @@ mod tests {
 
     /// Of a thread that runs or waits for 90 % of the time a proxy counts; of a server that sleeps for longer none
     /// does.
+    /// Holds speed/proxies.
     #[test]
     fn who_waits_for_clients_has_no_speed() {
         let told = |ran_ms: u64, queued_ms: u64| {

@@ -1,4 +1,4 @@
-//! How fast an application is, by whichever source tells it.
+//! The speed of an application by any source.
 
 mod ladder;
 
@@ -11,26 +11,27 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// What tells an application's speed. Its text is the name that users give; [`by_name`] serialises it so.
+/// A source of an application's speed. Its text is the name for users; [`by_name`] serialises it so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Instructions per second of its threads. The text, `instructions/s`, is for people only: as a name it cannot be
-    /// given.
+    /// Instructions per second of its threads. The text, `instructions/s`, is for people only and not accepted as a
+    /// name.
     Instructions,
     /// Instructions per cycle of its threads: `ipc`.
     Ipc,
-    /// Units of work per second, as the program reports them: `progress`.
+    /// Units of work per second reported by the program: `progress`.
     Progress,
-    /// A percentile of the latencies that the program reports, seconds: `latency_p99_s`.
+    /// A percentile of the latencies reported by the program, seconds: `latency_p99_s`.
     Latency(Percentile),
-    /// Iterations, sections, tasks and parallel regions per second, as OpenMP's runtime sees them: `openmp_units/s`.
+    /// Iterations, sections, tasks and parallel regions per second in OpenMP's runtime: `openmp_units/s`.
     OpenMp,
-    /// Calls of MPI per second that move data or wait for it: `mpi_calls/s`.
+    /// MPI calls per second that move data or wait for it: `mpi_calls/s`.
     Mpi,
-    /// Bytes per second that its processes read and write. The text, `io_bytes/s`, is for people only, as the next one.
+    /// Bytes per second read and written by its processes. The text, `io_bytes/s`, is for people only, like the next
+    /// one.
     Io,
-    /// Bytes per second that it receives, or sends and sees acknowledged, over TCP: `tcp_bytes/s`.
+    /// Bytes per second received, or sent and acknowledged, over TCP: `tcp_bytes/s`.
     Tcp,
     /// The metric of this name, from outside the program.
     Metric(String),
@@ -71,7 +72,7 @@ impl fmt::Display for Source {
 }
 
 impl From<String> for Source {
-    /// Every name that means nothing else is that of a metric.
+    /// Every other name is that of a metric.
     fn from(name: String) -> Self {
         let percent = name.strip_prefix("latency_p").and_then(|rest| rest.strip_suffix("_s")?.parse::<f64>().ok());
         match (name.as_str(), percent) {
@@ -91,31 +92,31 @@ pub mod by_name {
     use serde::{Deserialize, Deserializer, Serializer};
 
     /// # Errors
-    /// Those of the serializer.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(source)
     }
 
     /// # Errors
-    /// Where it is no text.
+    /// If it is not text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Source, D::Error> {
         String::deserialize(deserializer).map(Source::from)
     }
 }
 
 impl Source {
-    /// What stands in for the speed of a program that tells none, best first. What OpenMP and MPI see done goes before
-    /// instructions, of which their threads execute more while they spin for each other. Bytes over TCP go before bytes
-    /// that are read and written, among which are those that a server reads and logs for itself.
+    /// Proxies for the speed of programs without reports, best first. OpenMP and MPI events precede instructions,
+    /// because threads execute more of these while they spin for each other. TCP bytes precede bytes read and written,
+    /// which include a server's own files and logs.
     pub const PROXIES: [Self; 5] = [Self::OpenMp, Self::Mpi, Self::Instructions, Self::Tcp, Self::Io];
 
-    /// Whether it only stands in for the program's speed.
+    /// Whether it is only a proxy for the program's speed.
     pub fn is_proxy(&self) -> bool {
         Self::PROXIES.contains(self)
     }
 
-    /// The latest reading in a view, in the source's own unit; of a metric also where it is older than the interval.
-    /// `None` where nothing is known.
+    /// The latest reading in a view, in the source's own unit; for a metric also if it is older than the interval.
+    /// `None` if unknown.
     pub fn reading(&self, view: &View, app: &AppView) -> Option<Reading> {
         let higher = |value, count| (value, Direction::HigherIsBetter, count);
         let (value, direction, count) = match self {
@@ -143,8 +144,7 @@ impl Source {
         Some(Reading { value, direction, window: view.interval, count, at: view.at })
     }
 
-    /// Why there is no reading although something was observed: a quantile in a bucket that is open at one end, in the
-    /// source's own unit.
+    /// Why there is no reading despite observations: a quantile in a bucket open at one end, in the source's own unit.
     pub fn clipped(&self, view: &View, app: &AppView) -> Option<ClippedReading> {
         match self {
             Self::Latency(percentile) => {
@@ -161,8 +161,8 @@ impl Source {
         self.reading(view, app)?.as_speed().map(|reading| (self, reading))
     }
 
-    /// What the interval adds to a mean speed: speed × weight, and the weight. That is cycles for IPC, else the seconds
-    /// that the reading is about: servers are asked more often at times. `None` where nothing new is known.
+    /// The interval's contribution to a mean speed: speed × weight, and the weight: cycles for IPC, otherwise the
+    /// seconds of the reading, because servers are probed more often at times. `None` without new information.
     pub fn term(&self, view: &View, app: &AppView) -> Option<[f64; 2]> {
         let reading = match self {
             Self::Ipc => {
@@ -179,25 +179,25 @@ impl Source {
     }
 }
 
-/// What a reading without any length counts for.
+/// Weight of a reading without a duration.
 const MOMENT: Duration = Duration::from_micros(1);
 
-/// The best source besides counters, with its reading as a speed: the first metric from outside, because the user asked
-/// for it; else the progress that the program reports.
+/// The best source besides counters, with its reading as a speed: the first external metric, because the user requested
+/// it; otherwise the program's reported progress.
 pub fn told(view: &View, app: &AppView) -> Option<(Source, Reading)> {
     let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
     metrics.chain([Source::Progress]).find_map(|source| source.speed(view, app))
 }
 
-/// The best source of all in this view, with its reading as a speed: as [`told`], else the first proxy that tells one.
-/// It may be another one in the next view: to compare intervals use a [`Ladder`], which knows what is steady enough.
+/// The best source in this view, with its reading as a speed: as [`told`], otherwise the first available proxy. It may
+/// differ in the next view: to compare intervals use a [`Ladder`], which considers steadiness.
 pub fn ladder(view: &View, app: &AppView) -> Option<(Source, Reading)> {
     let proxy = || Source::PROXIES.into_iter().find_map(|source| source.speed(view, app));
     told(view, app).or_else(proxy)
 }
 
 impl Reading {
-    /// The same as a speed: higher is better. `None` where the value cannot be one.
+    /// The same as a speed: higher is better. `None` if the value cannot be one.
     pub fn as_speed(self) -> Option<Self> {
         let value = match self.direction {
             Direction::HigherIsBetter => self.value,
@@ -206,19 +206,19 @@ impl Reading {
         usable(value).then_some(Self { value, direction: Direction::HigherIsBetter, ..self })
     }
 
-    /// How long it is about; the first one of a value that was read for the first time is about a moment.
+    /// Its duration; a value that was read for the first time has none.
     pub fn seconds(&self) -> f64 {
         self.window.max(MOMENT).as_secs_f64()
     }
 
-    /// When the time that it summarises began.
+    /// Start of its period.
     pub fn since(&self) -> Time {
         Time(self.at.0.saturating_sub(self.window.as_nanos() as u64))
     }
 }
 
 impl View {
-    /// The reading of every source that an application itself or its metrics tell, with p50 and p99 of its latencies.
+    /// Readings of all sources from an application itself or its metrics, with p50 and p99 of its latencies.
     pub fn readings(&self, app: &AppView) -> Vec<(Source, Reading)> {
         let own = [Source::Progress, Source::Latency(Percentile::P50), Source::Latency(Percentile::P99)];
         let all = own.into_iter().chain(app.metrics.iter().map(|(name, _)| Source::Metric(name.clone())));
@@ -226,7 +226,7 @@ impl View {
     }
 }
 
-/// Of those threads of an application of which both are counted.
+/// Over those threads of an application with both counts.
 fn instructions_and_cycles_per_s(view: &View, app: AppId) -> [f64; 2] {
     view.tasks
         .iter()
@@ -301,6 +301,7 @@ mod tests {
     }
 
     /// Ten seconds of which one was slow, in which the server was asked ten times, else every three seconds.
+    /// Holds speed/metrics.
     #[test]
     fn readings_count_by_the_time_that_they_are_about() {
         let direction = Direction::LowerIsBetter;

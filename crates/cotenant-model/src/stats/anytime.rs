@@ -1,8 +1,8 @@
-//! An interval that holds at every look: whoever looks again and again, and stops when it pleases, is not misled.
+//! An interval that is valid at every look, so that repeated looks and optional stopping do not mislead.
 
-/// Half of the width of an interval about the mean of `n` observations that holds for all n at once with probability
-/// 1 − `alpha` (Robbins' mixture of normal distributions; Ann. Math. Stat. 41, 1970). `variance` is that of one
-/// observation; `scale` is the size of effects for which the interval is to be narrow soonest.
+/// Half-width of an interval about the mean of `n` observations that holds for all n simultaneously with probability 1
+/// − `alpha` (Robbins' mixture of normal distributions; Ann. Math. Stat. 41, 1970). `variance` is that of one
+/// observation; `scale` is the size of effects for which the interval narrows soonest.
 pub fn half_width(variance: f64, n: f64, scale: f64, alpha: f64) -> f64 {
     let odds = n * scale * scale / variance;
     (variance / n * (1.0 + odds.recip()) * ((1.0 + odds) / (alpha * alpha)).ln()).sqrt()

@@ -1,20 +1,19 @@
-//! Intervals of whatever statistic, by the block bootstrap: neighbours are disturbed together, so blocks of them are
-//! drawn, not single observations.
+//! Intervals of any statistic by the block bootstrap: neighbours share disturbances, so blocks are drawn, not single
+//! observations.
 
 /// Draws.
 const DRAWS: usize = 200;
 
-/// Of the draws, this share lies outside of the interval at each end.
+/// Fraction of draws outside of the interval at each end.
 const OUTSIDE: f64 = 0.025;
 
-/// The 95 % interval of a statistic of `blocks`: of as many blocks, drawn with replacement again and again, the 2.5th
-/// and the 97.5th percentile. `of` is given how often each block was drawn; `None` below two blocks, or where it cannot
-/// tell.
+/// The 95 % interval of a statistic of `blocks`: the 2.5th and 97.5th percentile over samples of as many blocks, drawn
+/// with replacement. `of` receives the multiplicity of each block; `None` below two blocks, or if it returns none.
 pub fn interval(blocks: usize, of: impl Fn(&[u64]) -> Option<f64>) -> Option<[f64; 2]> {
     if blocks < 2 {
         return None;
     }
-    // The generator of PCG's paper without its output function: the upper bits are good enough for that.
+    // The generator of PCG's paper without its output function: its upper bits suffice here.
     let mut state = 1_u64;
     let mut draw = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! The median and how sure it is, of whatever distribution the values come.
+//! The median and its certainty, for any distribution.
 
 /// A median with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,14 +11,14 @@ pub struct Median {
     pub high: f64,
 }
 
-/// The median of these values with the rank-based interval that contains that of their distribution at least 95 times
-/// in 100: its ends are values, as near to the middle as the binomial distribution of how many lie below it allows.
-/// `None` for fewer than six values, which cannot tell that, for more than a thousand, and where one is no number.
+/// The median of these values with the rank-based interval that contains the distribution's median with at least 95 %.
+/// Its ends are values, as near to the middle as the binomial distribution of the number below it allows. `None` for
+/// fewer than six values, for more than a thousand, and with non-finite ones.
 pub fn median(values: &[f64]) -> Option<Median> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
-    // How often at most `below` of n fall below the median: summed up from none on.
+    // Probability that at most `below` of n fall below the median, summed from zero.
     let (mut chance, mut sum, mut below) = (0.5f64.powi(n.try_into().ok()?), 0.0, 0);
     while sum + chance <= 0.025 && below < n {
         sum += chance;
@@ -32,7 +32,7 @@ pub fn median(values: &[f64]) -> Option<Median> {
     Some(Median { value, low: sorted[below - 1], high: sorted[n - below] })
 }
 
-/// The same; of fewer than six values, and of more than a thousand, with the least and the most of all. `NaN`s of none.
+/// The same; with fewer than six values or more than a thousand, minimum and maximum. `NaN`s if empty.
 pub fn middle(values: &[f64]) -> Median {
     median(values).unwrap_or_else(|| {
         let mut sorted = values.to_vec();
@@ -47,6 +47,7 @@ pub fn middle(values: &[f64]) -> Median {
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn ends_are_the_ranks_of_the_tables() {
         let of = |n: u32| {
@@ -63,6 +64,7 @@ mod tests {
         assert_eq!(median(&[f64::NAN; 10]), None);
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn few_values_have_their_ends() {
         let of = |values: &[f64]| {

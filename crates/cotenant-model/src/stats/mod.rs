@@ -1,5 +1,5 @@
-//! The little statistics that deciding needs: a mean with its interval, and the difference of two means. Modules
-//! below: what reports need.
+//! Basic statistics for decisions: a mean with its interval, and the difference of two means. The modules below serve
+//! reports.
 
 pub mod anytime;
 pub mod bootstrap;
@@ -19,8 +19,8 @@ const T_95: [f64; 30] = [
 /// The same for more degrees of freedom.
 const T_95_ABOVE: [(f64, f64); 3] = [(120.0, 1.980), (60.0, 2.000), (40.0, 2.021)];
 
-/// The value that |t| exceeds with probability 5 %. Between the table's entries it takes the one below, which is
-/// never too small. Infinite below one degree of freedom.
+/// The value that |t| exceeds with probability 5 %. Between table entries it uses the lower one, which is never too
+/// small. Infinite below one degree of freedom.
 pub fn student_t_95(degrees_of_freedom: f64) -> f64 {
     if let Some(&(_, t)) = T_95_ABOVE.iter().find(|(from, _)| degrees_of_freedom >= *from) {
         return t;
@@ -34,9 +34,9 @@ pub fn student_t_95(degrees_of_freedom: f64) -> f64 {
 /// Mean and variance of some observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many observations.
+    /// Number of observations.
     pub n: usize,
-    /// Their mean; 0 where there are none.
+    /// Their mean; 0 without any.
     pub mean: f64,
     /// Their sample variance; 0 below two observations.
     pub variance: f64,
@@ -66,7 +66,7 @@ impl Summary {
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// Half the width of the interval; infinite where there are too few observations to tell.
+    /// Half the width of the interval; infinite with too few observations.
     pub half_width: f64,
 }
 
@@ -83,7 +83,7 @@ impl Estimate {
 }
 
 /// The mean over pairs of `after − before`, each pair with its own variances and sizes (Welch's interval, degrees of
-/// freedom after Welch and Satterthwaite). `None` without pairs, or where a side has fewer than two observations.
+/// freedom after Welch and Satterthwaite). `None` without pairs, or if a side has fewer than two observations.
 pub fn mean_difference(pairs: &[(Summary, Summary)]) -> Option<Estimate> {
     if pairs.is_empty() || pairs.iter().any(|(before, after)| before.n < 2 || after.n < 2) {
         return None;
@@ -100,8 +100,8 @@ pub fn mean_difference(pairs: &[(Summary, Summary)]) -> Option<Estimate> {
     Some(Estimate { value, half_width })
 }
 
-/// Spearman's rank correlation, -1 to 1; equal values share their mean rank. `None` below two pairs, where numbers of
-/// values differ, or where all values of a side are equal.
+/// Spearman's rank correlation, -1 to 1; equal values share their mean rank. `None` below two pairs, for different
+/// lengths, or if all values of a side are equal.
 pub fn rank_correlation(one: &[f64], other: &[f64]) -> Option<f64> {
     let ranks = |values: &[f64]| -> Vec<f64> {
         let below = |v: f64| values.iter().filter(|w| **w < v).count() as f64;

@@ -1,11 +1,11 @@
-//! Student's t-test of pairs, with the distribution of a statistics library: of what was measured, not for decisions.
+//! Student's t-test of pairs, with the distribution of a statistics library: for measurements, not for decisions.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-/// Which differences speak against the null hypothesis.
+/// The differences that contradict the null hypothesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// Only that what comes second is greater.
+    /// Only greater second values.
     Greater,
     /// Any.
     Both,
@@ -20,14 +20,14 @@ pub struct Paired {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Student's t with n − 1 degrees of freedom; infinite where all differences are the same and not 0.
+    /// Student's t with n − 1 degrees of freedom; infinite if all differences are equal and not 0.
     pub t: f64,
-    /// How likely such a t, or one further out, is where there is no difference, 0–1.
+    /// Probability of such a t, or a more extreme one, without a difference, 0–1.
     pub p: f64,
 }
 
-/// Tests whether second values differ from first ones of the same pairs. `None` below two pairs, where numbers of
-/// values differ, or where `confidence` is not between 0 and 1.
+/// Tests whether second values differ from first ones of the same pairs. `None` below two pairs, for different lengths,
+/// or if `confidence` is not between 0 and 1.
 pub fn paired(first: &[f64], second: &[f64], confidence: f64, tail: Tail) -> Option<Paired> {
     let n = first.len() as f64;
     if first.len() < 2 || first.len() != second.len() || !(confidence > 0.0 && confidence < 1.0) {
@@ -52,6 +52,8 @@ mod tests {
 
     /// Student's sleep data (Biometrika, 1908), as `t.test(extra ~ group, paired = TRUE)` of R has it: t = −4.0621, p
     /// = 0.002833, interval −2.4598858 to −0.7001142 for group 1 − group 2.
+    /// Promise measure/statistics: The paired t-test gives what R gives, regressions what is worked out by hand, and
+    /// the contentiousness model what made its points.
     #[test]
     fn students_own_example() {
         let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];

@@ -1,4 +1,4 @@
-//! Linear regression by least squares, and how far it can be trusted; with the distributions of a statistics library.
+//! Linear regression by least squares with its certainty; with the distributions of a statistics library.
 
 use super::Summary;
 use statrs::distribution::{ContinuousCDF as _, FisherSnedecor, StudentsT};
@@ -10,7 +10,7 @@ pub struct Coefficient {
     pub value: f64,
     /// Its standard error.
     pub error: f64,
-    /// How likely a value this far from 0 is where the true one is 0 (two-sided t-test), 0–1.
+    /// Probability of a value this far from 0 if the true one is 0 (two-sided t-test), 0–1.
     pub p: f64,
 }
 
@@ -21,11 +21,11 @@ pub struct Fit {
     pub coefficients: Vec<Coefficient>,
     /// Observations.
     pub n: usize,
-    /// Part of the variance that it explains, 0–1.
+    /// R², 0–1.
     pub r2: f64,
-    /// How likely such a fit is where nothing depends on the regressors (F-test), 0–1.
+    /// Probability of such a fit without any dependence on the regressors (F-test), 0–1.
     pub p: f64,
-    /// Mean absolute error of each observation as predicted from all others.
+    /// Mean absolute error of each observation predicted from all others.
     pub leave_one_out: f64,
 }
 
@@ -37,7 +37,7 @@ impl Fit {
     }
 }
 
-/// Inverts a matrix by Gauss and Jordan with pivots; `None` where it has no inverse.
+/// Inverts a matrix by Gauss and Jordan with pivots; `None` if it is singular.
 fn inverse(mut m: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let k = m.len();
     let largest = m.iter().flatten().fold(0.0_f64, |a, v| a.max(v.abs()));
@@ -59,8 +59,8 @@ fn inverse(mut m: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     Some(m.into_iter().map(|row| row[k..].to_vec()).collect())
 }
 
-/// Fits observations, each with its regressors. `None` where there are not more observations than coefficients, where
-/// numbers are not finite, or where a regressor follows from the others.
+/// Fits observations, each with its regressors. `None` with no more observations than coefficients, with non-finite
+/// numbers, or if a regressor depends on the others.
 pub fn fit(x: &[Vec<f64>], y: &[f64]) -> Option<Fit> {
     let (n, k) = (y.len(), x.first()?.len() + 1);
     if n <= k
@@ -70,7 +70,7 @@ pub fn fit(x: &[Vec<f64>], y: &[f64]) -> Option<Fit> {
     {
         return None;
     }
-    // Scaled to their largest, so that units do not decide what counts as zero.
+    // Scaled to their largest, so that units do not affect the test for zero.
     let scale: Vec<f64> =
         (0..k).map(|j| if j + 1 == k { 1.0 } else { x.iter().fold(0.0_f64, |a, row| a.max(row[j].abs())) }).collect();
     if scale.contains(&0.0) {
@@ -95,7 +95,7 @@ pub fn fit(x: &[Vec<f64>], y: &[f64]) -> Option<Fit> {
         let chance = if value == 0.0 { 1.0 } else { 2.0 * student.sf((value / error).abs()) };
         Coefficient { value, error, p: chance }
     };
-    // An observation left out is missed by its residual over 1 − its leverage (PRESS).
+    // The error for an observation left out is its residual over 1 − its leverage (PRESS).
     let leverage = |row: &Vec<f64>| dot(row, &inverse.iter().map(|of| dot(of, row)).collect::<Vec<_>>());
     let missed = rows.iter().zip(&residuals).map(|(row, r)| (r / (1.0 - leverage(row)).max(1e-12)).abs());
     let leave_one_out = missed.sum::<f64>() / n as f64;
@@ -117,6 +117,7 @@ mod tests {
     }
 
     /// Stopping distances over speed, the first 10 of R's `cars`: sums by hand, the rest as R's formulas have it.
+    /// Holds measure/statistics.
     #[test]
     fn one_regressor_by_hand() {
         let speed = [4.0, 4.0, 7.0, 7.0, 8.0, 9.0, 10.0, 10.0, 10.0, 11.0];
@@ -131,7 +132,7 @@ mod tests {
         near(found.coefficients[0].error, (variance / 56.0_f64).sqrt(), 1e-9);
         // One regressor: the F-test is the t-test of its slope.
         near(found.p, found.coefficients[0].p, 1e-9);
-        // Each left out really.
+        // Each one really left out.
         let without = |i: usize| {
             let keep = |v: &[f64]| v.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, v)| *v).collect::<Vec<_>>();
             let x: Vec<Vec<f64>> = keep(&speed).into_iter().map(|v| vec![v]).collect();
@@ -140,6 +141,7 @@ mod tests {
         near(found.leave_one_out, (0..10).map(without).sum::<f64>() / 10.0, 1e-9);
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn two_regressors_of_different_units_are_found_again() {
         let x: Vec<Vec<f64>> = (0..12).map(|i| vec![f64::from(i % 4) * 1e-6, f64::from(i * i % 7) * 1e6]).collect();
@@ -151,11 +153,12 @@ mod tests {
         near(found.coefficients[2].value, 0.5, 0.01);
         assert!(found.r2 > 0.999 && found.coefficients.iter().all(|c| c.p < 1e-6) && found.p < 1e-6, "{found:?}");
         near(found.at(&[1e-6, 1e6]), 1.0, 0.01);
-        // Noise alone explains nothing.
+        // Pure noise explains nothing.
         let nothing: Vec<f64> = (0..12).map(|i| [0.3, -0.1, 0.2, -0.4, 0.1, 0.05, -0.2][i * 5 % 7]).collect();
         assert!(fit(&x, &nothing).unwrap().coefficients[0].p > 0.1);
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn what_cannot_be_fitted_is_none() {
         let line = |n: usize| (0..n).map(|i| vec![i as f64, 2.0 * i as f64]).collect::<Vec<_>>();

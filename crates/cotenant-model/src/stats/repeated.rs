@@ -1,9 +1,9 @@
-//! What several rounds of one measurement come to.
+//! Results of several rounds of one measurement.
 
 use super::{Summary, student_t_95};
 use serde::{Deserialize, Serialize};
 
-/// A value whose half of the spread is more than this fraction of it is called noisy.
+/// A value is noisy if half of its spread exceeds this fraction of it.
 const NOISY: f64 = 0.25;
 
 /// Standard error of a median over that of a mean, for many normal values: √(π/2).
@@ -14,9 +14,8 @@ const MEDIAN_ERROR: f64 = 1.2533;
 pub struct Repeated {
     /// Median of the rounds.
     pub value: f64,
-    /// Between this and [`Repeated::high`] the median of another calibration with as many rounds lies with a
-    /// probability of 95 %, as far as the rounds are independent; never narrower than what the rounds themselves
-    /// showed.
+    /// With [`Repeated::high`], the interval that contains another calibration's median with 95 %, given as many
+    /// independent rounds; never narrower than the rounds' own range shows.
     pub low: f64,
     /// See [`Repeated::low`].
     pub high: f64,
@@ -25,7 +24,7 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Of these values; `None` where there are none.
+    /// Of these values; `None` if empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -36,16 +35,16 @@ impl Repeated {
             1 => 0.0,
             _ => student_t_95((n - 1) as f64) * MEDIAN_ERROR * (2.0 * Summary::of(&sorted).variance / n as f64).sqrt(),
         };
-        // Nothing that is measured here can be negative.
+        // No measured quantity here can be negative.
         Some(Self { value, low: least.min((value - half).max(0.0)), high: most.max(value + half), rounds: n })
     }
 
-    /// Whether it differs so much from round to round that another calibration may say something else.
+    /// Whether it varies so much between rounds that another calibration may differ.
     pub fn is_noisy(&self) -> bool {
         self.rounds < 2 || (self.high - self.low) / 2.0 > NOISY * self.value.abs()
     }
 
-    /// A value that was not measured but set.
+    /// A set value, not a measured one.
     pub fn set(value: f64) -> Self {
         Self { value, low: value, high: value, rounds: 0 }
     }

@@ -1,28 +1,28 @@
-//! How steady a speed is from window to window, and so how small a change can be told.
+//! Steadiness of a speed between windows, and so the smallest detectable change.
 //!
-//! Only neighbouring windows are compared, because trials compare neighbours, too: a speed that drifts slowly is
-//! steady.
+//! Only neighbouring windows are compared, as in trials: a slowly drifting speed is steady.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Windows from which a spread is told, and windows that are kept.
+/// Least number of windows for a spread, and number of kept windows.
 const LEAST: usize = 8;
 const KEPT: usize = 64;
 
-/// The share of the differences that counts. A window that is off spoils two of them, so one window in ten may be off.
+/// Fraction of the differences that counts. An outlying window affects two of them, so one window in ten may be an
+/// outlier.
 const COUNTED: f64 = 0.8;
 
 /// |z| of a normal value is smaller than this in that share of all cases.
 const Z_COUNTED: f64 = 1.2816;
 
-/// Normal quantiles of an error of 5 % to either side and of nine changes in ten that are found: 1.960 + 1.282.
+/// Normal quantiles of an error of 5 % to either side and of nine detections in ten: 1.960 + 1.282.
 const Z_TOLD: f64 = 3.242;
 
-/// Speeds of windows of the same length, the latest ones.
+/// Speeds of the latest windows of equal length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
-    /// `None`: nothing may be compared across this place.
+    /// `None`: no comparison across this place.
     windows: VecDeque<Option<f64>>,
 }
 
@@ -32,7 +32,7 @@ impl Steady {
         self.push(Some(speed));
     }
 
-    /// What follows is not to be compared with what was before: a placement has changed, or windows are missing.
+    /// Later windows are not compared with earlier ones: a placement has changed, or windows are missing.
     pub fn cut(&mut self) {
         if self.windows.back().is_some_and(Option::is_some) {
             self.push(None);
@@ -46,7 +46,7 @@ impl Steady {
         }
     }
 
-    /// How far windows differ from each other; `None` while there are fewer than eight to compare.
+    /// Scatter between windows; `None` with fewer than eight comparisons.
     pub fn spread(&self) -> Option<Spread> {
         let pair = |(a, b): (&Option<f64>, &Option<f64>)| Some(distance((*a)?, (*b)?));
         let mut distances: Vec<f64> = self.windows.iter().zip(self.windows.iter().skip(1)).filter_map(pair).collect();
@@ -60,30 +60,30 @@ impl Steady {
     }
 }
 
-/// Of the logarithms; infinite where one of them is no speed.
+/// Of the logarithms; infinite if one of them is not a speed.
 fn distance(a: f64, b: f64) -> f64 {
     if a > 0.0 && b > 0.0 { (b / a).ln().abs() } else { f64::INFINITY }
 }
 
-/// How far a speed differs from window to window.
+/// Scatter of a speed between windows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Standard deviation of a window, relative to the speed. Of a normal distribution it is just that; one window in
-    /// ten may be off. Infinite where more of them have no speed at all.
+    /// Standard deviation of a window, relative to the speed; exact for a normal distribution, with up to one outlier
+    /// in ten windows. Infinite if more have no speed at all.
     pub relative: f64,
-    /// Windows from which this is known.
+    /// Its number of windows.
     pub windows: usize,
 }
 
 impl Spread {
-    /// Windows, half of them with and half without a change of this share, after which it is told in nine cases of ten,
-    /// at an error of 5 %. A test that may stop at every look needs up to twice as many.
+    /// Windows, half with and half without a change by this fraction, after which it is detected in nine of ten cases,
+    /// at an error of 5 %. A sequential test needs up to twice as many.
     pub fn windows_for(self, change: f64) -> f64 {
         let ratio = self.relative / change.ln_1p().abs();
         (4.0 * (Z_TOLD * ratio).powi(2)).max(2.0)
     }
 
-    /// Whether so many windows tell a change of this share.
+    /// Whether this many windows reveal a change by this fraction.
     pub fn tells(self, change: f64, windows: usize) -> bool {
         self.windows_for(change) <= windows as f64
     }
@@ -123,6 +123,7 @@ mod tests {
     }
 
     /// 3.242² · 4 · (0.01 / 0.02956)² = 4.81 windows; five times the spread needs 25 times as many.
+    /// Holds speed/proxies.
     #[test]
     fn how_many_windows_tell_a_change() {
         let of = |relative| Spread { relative, windows: 20 };
@@ -133,6 +134,7 @@ mod tests {
         assert!(of(0.01).windows_for(-0.03) < of(0.01).windows_for(0.03), "ln 0.97 is the larger step");
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn drift_is_steady_and_bursts_are_not() {
         let drift: Vec<f64> = (0..40).map(|i| 100.0 * f64::exp(0.001 * f64::from(i))).collect();

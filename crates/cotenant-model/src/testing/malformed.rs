@@ -1,10 +1,9 @@
-//! Malformed input: mutated versions of good input, of which a parser may refuse any and must survive all.
+//! Malformed input: mutated versions of good input. A parser may refuse any, but must survive all.
 
 use fastrand::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Gives a parser mutated versions of good inputs: `usual` of them, or as many as `COTENANT_INPUTS` says. They are the
-/// same in every run.
+/// Passes mutated versions of good inputs to a parser: `usual` of them, or `COTENANT_INPUTS`. Deterministic.
 ///
 /// # Panics
 /// With the first input on which the parser panics.
@@ -21,7 +20,7 @@ pub fn survives(parser: &str, good: &[Vec<u8>], usual: u64, parse: impl Fn(&[u8]
     eprintln!("{parser}: {inputs} inputs survived");
 }
 
-/// Numbers and pieces at which parsers stumble.
+/// Numbers and pieces that are hard for parsers.
 const PIECES: &[&[u8]] = &[
     b"0",
     b"-1",

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holds a text against a golden file, line by line. Where `COTENANT_BLESS` is set (`cargo xtask bless`), it writes the
-/// file instead.
+/// Compares a text with a golden file, line by line. With `COTENANT_BLESS` (`cargo xtask bless`), it writes the file
+/// instead.
 ///
 /// # Panics
-/// Where a line differs.
+/// If a line differs.
 pub fn golden(file: &Path, now: &str) {
     if std::env::var_os("COTENANT_BLESS").is_some() {
         return fs::write(file, now).expect("a golden file can be written");
@@ -32,11 +32,11 @@ pub fn golden(file: &Path, now: &str) {
     assert_eq!(now.lines().count(), before.lines().count(), "lines of {}", file.display());
 }
 
-/// Four hexadecimal digits that change where a value does: for what is too long to be read in a golden file. Numbers
-/// count to six digits, since logarithms and powers are not the same to the last bit everywhere.
+/// Four hexadecimal digits as a digest, for content too long for a golden file. Numbers count to six digits, because
+/// logarithms and powers differ in the last bits between platforms.
 ///
 /// # Panics
-/// Where it cannot be serialised.
+/// If it cannot be serialised.
 pub fn digest(value: &impl Serialize) -> String {
     let mut text = String::new();
     tokens(&serde_json::to_value(value).expect("it is serialised"), &mut text);
@@ -69,7 +69,7 @@ fn tokens(value: &Value, text: &mut String) {
 /// Two packages of two L2s of two cores (Tang's Clovertown): a bus per package, no level 3, no memory nodes.
 ///
 /// # Panics
-/// Never: it is sound.
+/// Never: it is valid.
 pub fn clovertown() -> Topology {
     let resource = |kind, level, first, count| Resource {
         kind,
@@ -88,10 +88,10 @@ pub fn clovertown() -> Topology {
     Topology::new(parts).expect("it is sound")
 }
 
-/// The parts of [`machine`], for tests that change something before they build it.
+/// The parts of [`machine`], for tests that change them first.
 ///
 /// # Panics
-/// Where a count is 0.
+/// If a count is 0.
 pub fn parts(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32) -> Parts {
     assert!(packages * llcs_per_package * cores_per_llc * smt > 0, "a machine has at least one of everything");
     let per_package = llcs_per_package * cores_per_llc;
@@ -140,7 +140,7 @@ pub fn parts(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32)
 /// One memory node per package, SLIT 10 local and 21 remote; private L2 caches.
 ///
 /// # Panics
-/// Where a count is 0.
+/// If a count is 0.
 pub fn machine(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32) -> Topology {
     Topology::new(parts(packages, llcs_per_package, cores_per_llc, smt)).expect("these parts fit together")
 }
@@ -148,7 +148,7 @@ pub fn machine(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u3
 /// Placements and releases of a decision as `task→CPUs`, in its order.
 ///
 /// # Panics
-/// Where it asks for anything but these and pages.
+/// If it has actions besides these and pages.
 pub fn moves<S>(decision: &Decision<S>) -> String {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
@@ -159,7 +159,7 @@ pub fn moves<S>(decision: &Decision<S>) -> String {
     decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
-/// Memory that is to follow, as `task:node`, in a decision's order.
+/// Moves of memory as `task:node`, in a decision's order.
 pub fn pages<S>(decision: &Decision<S>) -> String {
     let text = |p: &Proposal| match &p.action {
         Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
@@ -168,8 +168,7 @@ pub fn pages<S>(decision: &Decision<S>) -> String {
     decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
-/// Builds samples and views from what each task counted in one interval. Methods about a task concern the one added
-/// last.
+/// Builds samples and views from each task's counts in one interval. Methods about a task concern the one added last.
 #[derive(Clone, Debug)]
 pub struct ViewBuilder {
     usable: CpuSet,
@@ -189,7 +188,8 @@ struct Built {
 }
 
 impl ViewBuilder {
-    /// No task yet, an interval of 100 ms that ends 100 ms after the start. Tasks are allowed on every usable CPU.
+    /// Without tasks, with an interval of 100 ms that ends 100 ms after the start. Tasks are allowed on every usable
+    /// CPU.
     pub fn new(topology: &Topology) -> Self {
         Self {
             usable: topology.usable().clone(),
@@ -243,10 +243,10 @@ impl ViewBuilder {
         self.with(|t| t.counts.push((signal, count)))
     }
 
-    /// The CPUs that the task may use, in list form such as `0-3,8`.
+    /// The task's allowed CPUs, in list form such as `0-3,8`.
     ///
     /// # Panics
-    /// Where the text is no CPU list.
+    /// If the text is not a CPU list.
     #[must_use]
     pub fn allowed(self, list: &str) -> Self {
         let allowed = CpuSet::parse_list(list).expect("a CPU list");
@@ -260,20 +260,19 @@ impl ViewBuilder {
         self.with(|t| t.pages = Some(pages))
     }
 
-    /// The task is not in the earlier sample: it has no rates.
+    /// The task is missing in the earlier sample, so it has no rates.
     #[must_use]
     pub fn newborn(self) -> Self {
         self.with(|t| t.new = true)
     }
 
-    /// Nothing tells where the task runs.
+    /// The task's CPU is unknown.
     #[must_use]
     pub fn nowhere(self) -> Self {
         self.with(|t| t.cpu = None)
     }
 
-    /// The fraction of the interval that a CPU was busy, whoever used it. The load of CPUs that are not named is
-    /// unknown.
+    /// The fraction of the interval that a CPU was busy with any work. Other CPUs' load is unknown.
     #[must_use]
     pub fn cpu_busy(mut self, cpu: u32, fraction: f64) -> Self {
         self.cpus.push((CpuId(cpu), fraction));
@@ -288,7 +287,7 @@ impl ViewBuilder {
     /// The two samples, one interval apart. All counts are 0 in the earlier one.
     ///
     /// # Panics
-    /// Where the later sample is less than an interval after the start.
+    /// If the later sample is less than an interval after the start.
     pub fn samples(&self) -> (Sample, Sample) {
         let at = self.at.unwrap_or(Time::default() + self.interval);
         let interval_ns = self.interval.as_nanos() as u64;

@@ -1,9 +1,9 @@
-//! How fast memory is for the nodes nearest to it.
+//! Speed of memory for its nearest nodes.
 
 use crate::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// How fast a memory node is for those nearest to it.
+/// Speed of a memory node for its nearest nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Access {
     /// The memory.
@@ -25,7 +25,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What a load waits for: that is what slows programs down, so writes count only where nothing is told of reads.
+    /// The latency that slows programs down: reads; writes only if reads are not reported.
     pub(super) fn latency(&self) -> Option<f64> {
         self.read_ns.or(self.write_ns).map(|ns| ns as f64)
     }

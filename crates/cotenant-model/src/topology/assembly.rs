@@ -1,9 +1,9 @@
-//! Puts resources together as hwloc does, so that firmware that contradicts itself still makes a machine.
+//! Assembles resources as hwloc does, so that contradictory firmware still gives a machine.
 
 use super::{Kind, Parts, Resource};
 use crate::CpuSet;
 
-/// Collects resources; what contradicts an earlier one is left out and noted.
+/// Collects resources; those that contradict an earlier one are dropped with a note.
 #[derive(Debug, Default)]
 pub struct Assembly {
     resources: Vec<Resource>,
@@ -13,8 +13,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Adds a resource. Nothing happens where it is empty or known already; where it crosses another one (they share
-    /// CPUs and neither holds the other) it is left out, as hwloc does: caches and packages nest.
+    /// Adds a resource. Empty and known ones are ignored; one that crosses another (common CPUs, but neither contains
+    /// the other) is dropped, as in hwloc: caches and packages nest.
     pub fn insert(&mut self, resource: Resource) {
         let Some(last) = resource.cpus.last() else { return };
         if self.holding.len() <= last.index() {
@@ -44,13 +44,13 @@ impl Assembly {
         self.resources.push(resource);
     }
 
-    /// Adds something that the user should know about how the machine was read.
+    /// Adds a note for the user on how the machine was read.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// The resources, and what there is to say about them. As in hwloc, a cluster or die that says nothing new is
-    /// dropped: a cluster with the CPUs of another resource or of the whole machine, a die with those of its package.
+    /// The resources and notes. As in hwloc, redundant clusters and dies are dropped: a cluster with the CPUs of
+    /// another resource or of the whole machine, a die with those of its package.
     pub fn finish(self, online: &CpuSet) -> (Vec<Resource>, Vec<String>) {
         let Self { resources, holding, notes } = self;
         let redundant = |r: &Resource| {
@@ -71,7 +71,7 @@ impl Assembly {
         (kept, notes)
     }
 
-    /// [`Self::finish`] into `parts`, whose CPUs are known already; returns the notes.
+    /// [`Self::finish`] into `parts`, whose CPUs are already known; returns the notes.
     pub fn finish_into(self, parts: &mut Parts) -> Vec<String> {
         let online = parts.cpus.iter().filter(|c| c.online).map(|c| c.id).collect();
         let (resources, notes) = self.finish(&online);

@@ -1,4 +1,4 @@
-//! Ranks kinds of cores from what the system says about each CPU.
+//! Ranks kinds of cores from the system's figures of each CPU.
 
 use crate::CpuId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub enum CoreType {
     Performance,
 }
 
-/// What is known about the strength of one CPU; `None` where nothing is.
+/// Known figures of a CPU's strength; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strength {
     /// The name of its kind.
@@ -29,14 +29,13 @@ pub struct Strength {
     pub base_khz: Option<u64>,
 }
 
-/// Cores of one base frequency whose highest frequencies differ by less than this share are one kind: Turbo Boost Max
-/// 3.0 gives favoured cores some hundred MHz more. hwloc's figure.
+/// Cores with one base frequency whose highest frequencies differ by less than this fraction are one kind: Turbo Boost
+/// Max 3.0 gives favoured cores some hundred MHz more. hwloc's figure.
 const SAME_KIND: f64 = 0.10;
 
-/// The efficiency class of each CPU, 0 = weakest; empty where all are alike or nothing is known. What only some of
-/// the CPUs tell says nothing about the others and is not used. Where each names the design of its core, each design is
-/// a kind, however its cores are clocked. Compares kind, then capacity, then highest, then base frequency, as hwloc
-/// does.
+/// The efficiency class of each CPU, 0 = weakest; empty if all are equal or nothing is known. Figures known for some
+/// CPUs only are ignored. If each CPU names its core's design, each design is a kind at any clock. Compares kind, then
+/// capacity, then highest, then base frequency, as hwloc does.
 pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
     let mut cpus = cpus.clone();
     if cpus.values().all(|s| s.part.is_some()) {
@@ -64,7 +63,7 @@ pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
         )
     };
     let kinds: BTreeSet<_> = cpus.values().map(key).collect();
-    // More classes than fit are no classes: every CPU has its own figure.
+    // More classes than fit mean that every CPU has its own figure: no classes.
     if kinds.len() < 2 || kinds.len() > usize::from(u8::MAX) {
         return BTreeMap::new();
     }
@@ -72,7 +71,7 @@ pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
     cpus.iter().map(|(&cpu, s)| (cpu, rank(s))).collect()
 }
 
-/// Gives cores of one design the figures of the strongest of them: they are of different bins.
+/// Gives cores of one design the figures of the strongest: they differ by binning.
 fn level_parts(cpus: &mut BTreeMap<CpuId, Strength>) {
     let mut best: BTreeMap<Option<(u32, u32)>, Strength> = BTreeMap::new();
     for s in cpus.values() {
@@ -86,7 +85,7 @@ fn level_parts(cpus: &mut BTreeMap<CpuId, Strength>) {
     }
 }
 
-/// Gives cores of one base frequency their least highest frequency and capacity where they differ by turbo alone.
+/// Gives cores with one base frequency their least highest frequency and capacity if they differ by turbo only.
 fn level_turbo(cpus: &mut BTreeMap<CpuId, Strength>) {
     if cpus.values().any(|s| s.max_khz.is_some() && s.base_khz.is_none()) {
         return;
@@ -128,7 +127,7 @@ mod tests {
     fn alike_or_unknown_is_no_class() {
         assert!(ranks(&[]).is_empty());
         assert!(ranks(&[freq(3000, 2000); 4]).is_empty());
-        // Only CPU 0 tells its frequency, as on the ST-Ericsson board among hwloc's dumps.
+        // Only CPU 0 reports its frequency, as on the ST-Ericsson board among hwloc's dumps.
         assert!(ranks(&[Strength { max_khz: Some(800_000), ..Strength::default() }, Strength::default()]).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! Small machines for tests of what is computed from a topology.
+//! Small machines for tests of values computed from a topology.
 
 pub use crate::testing::clovertown;
 

@@ -1,24 +1,23 @@
-//! What the firmware tells of memory in its heterogeneous memory attribute table (HMAT, ACPI 6.2 and later), as the
-//! kernel passes it on: of each node how fast it is for the nodes nearest to it
-//! (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
+//! Memory figures of the firmware's heterogeneous memory attribute table (HMAT, ACPI 6.2 and later) as the kernel
+//! passes them on: each node's speed for its nearest nodes only (`Documentation/admin-guide/mm/numaperf.rst`).
 
 pub use super::access::Access;
 use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
 use std::ops::RangeInclusive;
 
-/// Latencies that are believed, ns. The kernel writes 0 where it was told nothing; no memory answers within a
-/// nanosecond, and what takes longer than a disk is none.
+/// Plausible latencies, ns. The kernel writes 0 without information; no memory answers within a nanosecond, or takes
+/// longer than a disk.
 pub const PLAUSIBLE_NS: RangeInclusive<u64> = 1..=100_000;
-/// Bandwidths that are believed, MB/s: up to 100 TB/s.
+/// Plausible bandwidths, MB/s: up to 100 TB/s.
 pub const PLAUSIBLE_MBS: RangeInclusive<u64> = 1..=100_000_000;
 
-/// Distances in nanoseconds from what is told of the nearest nodes; from the others in proportion to the SLIT, whose
-/// distances are by their definition latencies relative to each other.
+/// Distances in nanoseconds from the figures of nearest nodes; others in proportion to the SLIT, whose distances are
+/// defined as relative latencies.
 ///
 /// # Errors
-/// Why there are none: what is told must be of every node that holds memory, or latencies would be compared with
-/// ratios; and without a SLIT, of every pair.
+/// Why there are none: figures must cover every node with memory, to avoid comparing latencies with ratios; and without
+/// a SLIT, every pair.
 pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>) -> Result<Distances, String> {
     let holds_memory = |node: &MemoryNode| node.bytes != Some(0);
     let of = |node: &MemoryNode| {
@@ -31,7 +30,7 @@ pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>
     if !silent.is_empty() {
         return Err(format!("no latency of node {}", silent.join(", ")));
     }
-    // Where no memory is no pages are; the cell is never asked for, but a table has no holes.
+    // Nodes without memory have no pages; their cell is never read, but a table has no holes.
     let slowest = nodes.iter().filter_map(of).map(|(_, ns)| ns).fold(0.0, f64::max);
     let cell = |from: usize, to: usize| {
         let Some((access, ns)) = of(&nodes[to]) else { return Ok(slowest) };
@@ -43,7 +42,7 @@ pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>
         let rows = &slit.ok_or_else(untold)?.rows;
         let nearest =
             (0..nodes.len()).filter(|&node| near(node)).map(|node| rows[node][to]).fold(f64::INFINITY, f64::min);
-        // A node that is not among the nearest is not nearer than they are, whatever the SLIT says.
+        // A node that is not among the nearest cannot be nearer than they are, whatever the SLIT.
         if nearest > 0.0 { Ok((ns * rows[from][to] / nearest).max(ns)) } else { Err(untold()) }
     };
     let row = |from| (0..nodes.len()).map(|to| cell(from, to)).collect::<Result<Vec<f64>, String>>();
@@ -51,7 +50,7 @@ pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>
     Ok(Distances { unit: DistanceUnit::Nanoseconds, rows, source: Some("the firmware's HMAT".to_owned()) })
 }
 
-/// One line of text per node that the firmware tells of.
+/// One line of text per node with firmware figures.
 pub(super) fn lines(topology: &Topology) -> impl Iterator<Item = String> {
     topology.parts().accesses.iter().map(|access| {
         let both = |read: Option<String>, write: Option<String>| match (read, write) {
@@ -100,7 +99,7 @@ mod tests {
         let one = [access(0, &[0], Some(100), None)];
         assert_eq!(distances(&nodes, &one, Some(&slit)).unwrap_err(), "no latency of node 1");
         assert_eq!(distances(&nodes, &[], Some(&slit)).unwrap_err(), "no latency of node 0, 1");
-        // Initiators that do not exist, and no number at all.
+        // Initiators that do not exist, and non-numbers.
         let strange = [one[0].clone(), access(1, &[7], Some(100), None)];
         assert!(distances(&nodes, &strange, Some(&slit)).is_err());
         assert!(distances(&nodes, &[one[0].clone(), access(1, &[1], None, None)], Some(&slit)).is_err());

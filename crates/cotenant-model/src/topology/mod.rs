@@ -1,4 +1,4 @@
-//! The machine: CPUs, what they share, memory nodes, and how far apart they are.
+//! The machine: CPUs, shared resources, memory nodes, and distances.
 //!
 //! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all
 //! [`Resource`]s, sets of CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
@@ -33,9 +33,9 @@ pub struct Cpu {
     pub id: CpuId,
     /// Whether it is switched on. Offline CPUs belong to no resource.
     pub online: bool,
-    /// Whether the cpuset that the topology was read in allows it.
+    /// Whether the current cpuset allows it.
     pub allowed: bool,
-    /// Rank among the machine's kinds of cores, 0 = slowest; `None` where all are alike or nothing is known.
+    /// Rank among the machine's kinds of cores, 0 = slowest; `None` if all are equal or nothing is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency_class: Option<u8>,
     /// Position on a mesh or package, in hops.
@@ -44,13 +44,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A CPU that is switched on and allowed, of which nothing else is known.
+    /// An online, allowed CPU without further facts.
     pub fn online(id: CpuId) -> Self {
         Self { id, online: true, allowed: true, efficiency_class: None, coord: None }
     }
 }
 
-/// What a cache holds.
+/// Contents of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheType {
@@ -62,7 +62,7 @@ pub enum CacheType {
     Instruction,
 }
 
-/// What a resource is.
+/// Kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -84,20 +84,20 @@ pub enum Kind {
     Link,
 }
 
-/// Something shared by CPUs.
+/// A resource shared by CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Level among its kind: caches count from the core outward (1, 2, 3, …), other kinds use 0.
     #[serde(default)]
     pub level: u8,
     /// The online CPUs that share it.
     pub cpus: CpuSet,
-    /// Bytes for caches, bytes per second for buses, controllers and links; `None` where unknown.
+    /// Bytes for caches, bytes per second for buses, controllers and links; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,
-    /// The operating system's or firmware's number, where it has one.
+    /// The operating system's or firmware's number, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_index: Option<u32>,
     /// Line size in bytes, for caches.
@@ -109,9 +109,8 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Whether it holds data beyond the first level. Every machine with several cores has more than private L1
-    /// caches: one that names only those (aarch64 guests) does not tell its last level, rather than having it in each
-    /// core.
+    /// Whether it holds data beyond the first level. Every multi-core machine has more than private L1 caches: one that
+    /// only reports those (aarch64 guests) does not report its last level.
     fn may_be_last_level(&self) -> bool {
         matches!(self.kind, Kind::Cache(CacheType::Unified | CacheType::Data)) && self.level > 1
     }
@@ -127,7 +126,7 @@ pub struct MemoryNode {
     /// Size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Whether the cpuset that the topology was read in allows it.
+    /// Whether the current cpuset allows it.
     #[serde(default = "yes")]
     pub allowed: bool,
     /// Position on a mesh or package, in hops.
@@ -139,7 +138,7 @@ pub(crate) fn yes() -> bool {
     true
 }
 
-/// What a distance is measured in.
+/// Unit of a distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DistanceUnit {
@@ -156,23 +155,23 @@ pub enum DistanceUnit {
 pub struct Distances {
     /// The unit.
     pub unit: DistanceUnit,
-    /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core where there is one row per core) to the memory
-    /// of the j-th node, in the order of [`Topology::nodes`] and [`Topology::cores`].
+    /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core with one row per core) to the memory of the j-th
+    /// node, in the order of [`Topology::nodes`] and [`Topology::cores`].
     pub rows: Vec<Vec<f64>>,
-    /// Where they come from, for people; `None` where the unit says it, or nobody.
+    /// Their origin, for people; `None` if the unit implies it, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
-/// What a topology is built from; the order of the lists does not matter.
+/// Input of a topology; the order of the lists does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
-    /// Name, where the machine has one.
+    /// Name, if the machine has one.
     #[serde(default)]
     pub name: Option<String>,
     /// All CPUs, offline ones included.
     pub cpus: Vec<Cpu>,
-    /// Everything that is shared.
+    /// All shared resources.
     #[serde(default)]
     pub resources: Vec<Resource>,
     /// Memory nodes.
@@ -182,7 +181,7 @@ pub struct Parts {
     /// ascending order of each core's lowest CPU.
     #[serde(default)]
     pub distances: Option<Distances>,
-    /// What the firmware tells of how fast memory is for those nearest to it, in ascending order of node id.
+    /// Firmware figures of memory speed for the nearest nodes, in ascending order of node id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accesses: Vec<access::Access>,
 }
@@ -191,16 +190,16 @@ pub struct Parts {
 /// cannot exhaust memory.
 pub const MAX_CPUS: usize = 1 << 14;
 
-/// Why parts do not make a machine.
+/// Why parts do not form a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// There is no online CPU.
     #[error("the machine has no online CPU")]
     NoCpu,
-    /// There are more CPUs, or higher numbers of CPUs, than any machine has.
+    /// More CPUs, or higher numbers, than any machine has.
     #[error("the machine has {0}; at most {MAX_CPUS} CPUs numbered up to {max} are accepted", max = crate::cpuset::MAX_CPU)]
     TooMany(String),
-    /// Something is listed twice.
+    /// A duplicate.
     #[error("{0} is listed twice")]
     Twice(String),
     /// A resource or node names a CPU that does not exist or is offline.
@@ -211,20 +210,20 @@ pub enum TopologyError {
         /// The CPU.
         cpu: CpuId,
     },
-    /// Resources of one kind and level must not share CPUs.
+    /// Two resources of one kind and level share CPUs.
     #[error("two resources of kind {0} share CPU {1}")]
     Overlap(String, CpuId),
-    /// The distance matrix has the wrong shape or a bad value.
+    /// The distance matrix has a wrong shape or a bad value.
     #[error("the distance matrix {0}")]
     Distances(String),
 }
 
-/// A last-level-cache domain: the CPUs that share one last-level cache, or a package where its last level is not told.
+/// A last-level-cache domain: the CPUs that share one last-level cache, or a package without a reported last level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// Usable CPUs.
     pub cpus: CpuSet,
-    /// The same CPUs in the order in which they are filled: first contexts of all cores before second ones (SAM §4.3).
+    /// The same CPUs in filling order: first contexts of all cores before second ones (SAM §4.3).
     pub contexts: Vec<CpuId>,
     /// Index of its package in [`Topology::packages`].
     pub package: usize,
@@ -239,7 +238,7 @@ pub struct Topology {
     parts: Parts,
     usable: CpuSet,
     online: CpuSet,
-    /// Per CPU number: indexes into the lists below; `NONE` where there is none.
+    /// Per CPU number: indexes into the lists below; `NONE` without an entry.
     index: Vec<Place>,
     packages: Vec<CpuSet>,
     cores: Vec<CpuSet>,
@@ -260,10 +259,10 @@ const NONE: u32 = u32::MAX;
 const NOWHERE: Place = Place { package: NONE, core: NONE, domain: NONE, node: NONE };
 
 impl Topology {
-    /// Builds and checks a topology. Where no package is given all CPUs form one; a CPU without a core is its own core.
+    /// Builds and checks a topology. Without packages all CPUs form one; a CPU without a core is its own core.
     ///
     /// # Errors
-    /// [`TopologyError`] says which part contradicts which.
+    /// [`TopologyError`] names the contradictory parts.
     pub fn new(mut parts: Parts) -> Result<Self, TopologyError> {
         parts.cpus.sort_by_key(|c| c.id);
         parts.nodes.sort_by_key(|n| n.id);
@@ -310,8 +309,8 @@ impl Topology {
         let of_kind = |kind| parts.resources.iter().filter(move |r| r.kind == kind).map(|r| r.cpus.clone());
         let packages = complete(of_kind(Kind::Package).collect(), &online, |rest| vec![rest.clone()]);
         let cores = complete(of_kind(Kind::Core).collect(), &online, |rest| rest.iter().map(CpuSet::single).collect());
-        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; where it is not
-        // told it is the package.
+        // The last level may differ between CPUs (asymmetric machines), so it is determined per CPU; without a reported
+        // one it is the package.
         let mut caches: Vec<(u8, &CpuSet)> =
             parts.resources.iter().filter(|r| r.may_be_last_level()).map(|r| (r.level, &r.cpus)).collect();
         caches.sort_by_key(|(level, cpus)| (std::cmp::Reverse(*level), cpus.first()));
@@ -339,7 +338,7 @@ impl Topology {
         mark(&packages, |p| &mut p.package);
         mark(&cores, |p| &mut p.core);
         mark(&last_level, |p| &mut p.domain);
-        // Where nodes nest (buggy firmware), the smallest node that holds a CPU is its own; of equals, the first.
+        // If nodes nest (buggy firmware), a CPU belongs to the smallest node that contains it; of equals, the first.
         let mut by_size: Vec<usize> = (0..parts.nodes.len()).collect();
         by_size.sort_by_key(|&i| std::cmp::Reverse((parts.nodes[i].cpus.len(), i)));
         for i in by_size {
@@ -383,8 +382,8 @@ impl Topology {
         Ok(())
     }
 
-    /// The same machine for programs that may use these online CPUs, too: their cpuset may be another than Cotenant's
-    /// own. Memory nodes near any of them are theirs, too.
+    /// The same machine for programs that may also use these online CPUs, because their cpuset may differ from
+    /// Cotenant's own. Memory nodes near any of them become allowed too.
     #[must_use]
     pub fn allowing(&self, cpus: &CpuSet) -> Self {
         let mut parts = self.parts.clone();
@@ -393,7 +392,7 @@ impl Topology {
         Self::new(parts).unwrap_or_else(|_| self.clone())
     }
 
-    /// The same machine where no other CPUs than these may be used.
+    /// The same machine restricted to these CPUs.
     #[must_use]
     pub fn limited_to(&self, cpus: &CpuSet) -> Self {
         let mut parts = self.parts.clone();
@@ -401,12 +400,12 @@ impl Topology {
         Self::new(parts).unwrap_or_else(|_| self.clone())
     }
 
-    /// What it was built from, sorted.
+    /// Its input, sorted.
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     pub fn name(&self) -> Option<&str> {
         self.parts.name.as_deref()
     }
@@ -446,7 +445,7 @@ impl Topology {
         &self.usable
     }
 
-    /// Bytes of a line of the last-level caches; 64 where they do not tell.
+    /// Bytes of a line of the last-level caches; 64 if not reported.
     pub fn line_size(&self) -> f64 {
         let caches = self.resources().iter().filter(|resource| resource.may_be_last_level());
         let told = caches.filter_map(|cache| Some((cache.level, cache.line_size?)));
@@ -497,14 +496,14 @@ impl Topology {
         self.index.get(cpu.index()).map(field).filter(|i| *i != NONE).map(|i| i as usize)
     }
 
-    /// Distance from a CPU to the memory of the node of that index, where it is known.
+    /// Distance from a CPU to the memory of the node of that index, if known.
     pub fn distance(&self, cpu: CpuId, node: usize) -> Option<f64> {
         let d = self.parts.distances.as_ref()?;
         let row = if d.rows.len() == self.parts.nodes.len() { self.node_of(cpu)? } else { self.core_of(cpu)? };
         d.rows.get(row)?.get(node).copied()
     }
 
-    /// How far a CPU is from the memory of the node of that index: as the machine tells it, else in hops on its mesh.
+    /// Distance of a CPU to the memory of the node of that index: the machine's, otherwise hops on its mesh.
     pub fn way(&self, cpu: CpuId, node: usize) -> Option<f64> {
         self.distance(cpu, node).or_else(|| {
             let ((x, y), (nx, ny)) = (self.cpu(cpu)?.coord?, self.nodes().get(node)?.coord?);
@@ -526,7 +525,7 @@ impl From<Topology> for Parts {
     }
 }
 
-/// `sets` sorted by lowest CPU, with what they leave of `all` added as `split` says.
+/// `sets` sorted by lowest CPU, completed with the rest of `all`, divided by `split`.
 fn complete(mut sets: Vec<CpuSet>, all: &CpuSet, split: impl Fn(&CpuSet) -> Vec<CpuSet>) -> Vec<CpuSet> {
     let rest = sets.iter().fold(all.clone(), |rest, set| rest.minus(set));
     if !rest.is_empty() {
@@ -536,8 +535,8 @@ fn complete(mut sets: Vec<CpuSet>, all: &CpuSet, split: impl Fn(&CpuSet) -> Vec<
     sets
 }
 
-/// CPUs by their rank within their core, then by last-level-cache domain, then by core: what cores of a domain are
-/// called does not matter for which domain comes first.
+/// CPUs by their rank within their core, then by last-level-cache domain, then by core: core numbers within a domain do
+/// not affect the order of domains.
 fn filling_order(cpus: &CpuSet, index: &[Place], cores: usize) -> Vec<CpuId> {
     let mut seen = vec![0u32; cores];
     let mut ranked: Vec<(u32, u32, u32, CpuId)> = cpus

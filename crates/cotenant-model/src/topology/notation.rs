@@ -1,7 +1,7 @@
 //! The mapping notation: `XX**|..XX`, one character per CPU in topology order (Tang, ch. 3).
 //!
 //! `X` is this application, `*` its co-runner, any other letter or digit a further application, `.` a free CPU. White
-//! space and `|` only separate. Offline CPUs have no character; CPUs that the cpuset forbids have one, which must be
+//! space and `|` are separators. Offline CPUs have no character; CPUs that the cpuset forbids have one, which must be
 //! `.`.
 
 use super::Topology;
@@ -14,7 +14,7 @@ pub const FREE: char = '.';
 /// Why a text is no mapping of a machine. Positions count characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// A character that is no application.
+    /// An invalid character.
     #[error(
         "'{found}' at position {position} of the mapping is no application: use a letter, a digit, '*', or '.' for a free CPU"
     )]
@@ -29,7 +29,7 @@ pub enum MapError {
         "the mapping has {found} CPUs, the machine has {expected} online: give one character for each, '.' for a free one"
     )]
     Length {
-        /// Characters that stand for CPUs.
+        /// Characters for CPUs.
         found: usize,
         /// Online CPUs.
         expected: usize,
@@ -79,7 +79,7 @@ pub fn parse_map(topology: &Topology, text: &str) -> Result<Vec<(CpuId, char)>, 
     }
 }
 
-/// Writes a mapping, packages separated by `|`. CPUs for which `letter` says nothing are free.
+/// Writes a mapping, packages separated by `|`. CPUs without a `letter` are free.
 pub fn format_map(topology: &Topology, letter: impl Fn(CpuId) -> Option<char>) -> String {
     let mut text = String::new();
     let mut before = None;

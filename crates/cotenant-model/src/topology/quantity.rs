@@ -1,4 +1,4 @@
-//! Quantities as people read them: three significant digits and a unit.
+//! Quantities for people: three significant digits and a unit.
 
 /// A size in bytes with three significant digits, `16 GiB`.
 pub(super) fn size(bytes: u64) -> String {
@@ -11,7 +11,7 @@ pub(super) fn per_second(bytes: u64) -> String {
 
 pub(super) fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut at = 0;
-    // What rounds to a whole step is written in the next unit.
+    // A value that rounds to a whole step uses the next unit.
     while value >= step - 0.5 && at + 1 < units.len() {
         value /= step;
         at += 1;

@@ -1,5 +1,4 @@
-//! The machine as a person reads it: a tree of text. For tools: [`report`](super::report); pictures:
-//! [`svg`](super::svg).
+//! The machine as text for people: a tree. For tools: [`report`](super::report); pictures: [`svg`](super::svg).
 
 use super::quantity::{per_second, size};
 use super::tree::{Item, Tree};
@@ -19,7 +18,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// What a vertex is called: kind, number where it has one, size. With `anonymous`, without the number.
+/// Name of a vertex: kind, number if it has one, size. With `anonymous`, without the number.
 pub(super) fn title(topology: &Topology, item: Item, anonymous: bool) -> String {
     let numbered = |name: &str, number: Option<u32>| match number.filter(|_| !anonymous) {
         Some(number) => format!("{name} {number}"),
@@ -62,8 +61,7 @@ pub(super) fn is_last_level(topology: &Topology, index: usize) -> bool {
     !topology.resources().iter().any(outer)
 }
 
-/// The tree of a machine as text: header, tree, memory-only nodes, what crosses, kinds of cores, CPUs that cannot be
-/// used, distances.
+/// The tree of a machine as text: header, tree, memory-only nodes, overlaps, kinds of cores, unusable CPUs, distances.
 pub fn text(topology: &Topology) -> String {
     let tree = Tree::new(topology);
     let mut out = format!("{}: {}\n", title(topology, Item::Machine, false), counts(topology));
@@ -96,7 +94,7 @@ pub(super) fn counts(topology: &Topology) -> String {
     parts.join(", ")
 }
 
-/// What the tree does not show, one line each.
+/// Facts outside of the tree, one line each.
 pub(super) fn footnotes(topology: &Topology, tree: &Tree) -> Vec<String> {
     let mut lines = Vec::new();
     for &i in &tree.cpuless {
@@ -141,7 +139,7 @@ pub(super) fn cpus_of(topology: &Topology, item: Item) -> &CpuSet {
     }
 }
 
-/// Per vertex: a number that alike subtrees share, whatever their parts are numbered.
+/// Per vertex: a number that isomorphic subtrees share, ignoring the numbering of their parts.
 pub(super) fn shapes(topology: &Topology, tree: &Tree) -> Vec<usize> {
     let mut known: BTreeMap<(String, Option<u8>, Vec<usize>), usize> = BTreeMap::new();
     let mut shapes = vec![0; tree.vertices.len()];
@@ -161,13 +159,13 @@ struct Lines<'a> {
     topology: &'a Topology,
     tree: &'a Tree,
     shapes: Vec<usize>,
-    /// Whether alike siblings of any size are written once; otherwise only those without further branches.
+    /// Whether isomorphic siblings of any size are written once; otherwise only those without further branches.
     collapse: bool,
     out: Vec<String>,
 }
 
 impl Lines<'_> {
-    /// The vertices from `at` inward that hold the same CPUs: one line names them all. The last has the children.
+    /// The vertices from `at` inward with the same CPUs: one line names them all. The last has the children.
     fn chain(&self, at: usize) -> Vec<usize> {
         let mut chain = vec![at];
         let mut last = at;
@@ -181,12 +179,12 @@ impl Lines<'_> {
         chain
     }
 
-    /// Whether nothing but CPUs lies below a chain's end.
+    /// Whether only CPUs are below a chain's end.
     fn is_leaf(&self, end: usize) -> bool {
         self.tree.vertices[end].children.iter().all(|&c| matches!(self.tree.vertices[c].item, Item::Cpu(_)))
     }
 
-    /// The lines below a vertex. `more` follows lists of CPUs where the vertex stands for others like it.
+    /// The lines below a vertex. `more` follows lists of CPUs if the vertex represents others like it.
     fn children(&mut self, at: usize, indent: &str, more: &str) {
         let children = self.tree.vertices[at].children.clone();
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -256,12 +254,12 @@ impl Lines<'_> {
     }
 }
 
-/// To a tenth, which no distance is known better than.
+/// To a tenth, the precision of distances.
 fn rounded(distance: f64) -> String {
     ((distance * 10.0).round() / 10.0).to_string()
 }
 
-/// The table of distances, or what range it spans where it is too wide.
+/// The table of distances, or their range if it is too wide.
 fn distances(topology: &Topology, d: &Distances) -> String {
     let unit = match d.unit {
         DistanceUnit::Slit => "SLIT, 10 = local",

@@ -1,4 +1,4 @@
-//! The machine as tools read it: JSON with stable keys.
+//! The machine as JSON for tools, with stable keys.
 
 use super::hmat::Access;
 use super::render::{cpus_of, is_last_level, offline};
@@ -7,7 +7,7 @@ use super::{CacheType, Distances, Kind, Topology};
 use crate::CpuSet;
 use serde::Serialize;
 
-/// What `topo --json` prints. Keys are stable; others may be added.
+/// Output of `topo --json`. Keys are stable; others may be added.
 #[derive(Debug, Serialize)]
 pub struct Report<'t> {
     /// The machine's name.
@@ -25,9 +25,9 @@ pub struct Report<'t> {
     pub cpus: usize,
     /// Online CPUs that the cpuset allows.
     pub usable_cpus: usize,
-    /// What lies within what.
+    /// The nesting of resources.
     pub tree: Branch,
-    /// Resources and nodes that do not fit into the tree.
+    /// Resources and nodes outside of the tree.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crossing: Vec<Branch>,
     /// Memory nodes without CPUs.
@@ -36,10 +36,10 @@ pub struct Report<'t> {
     /// CPUs that are switched off, as a list.
     #[serde(skip_serializing_if = "CpuSet::is_empty")]
     pub offline: CpuSet,
-    /// Distances to memory, as [`Distances`] has them.
+    /// Distances to memory, as in [`Distances`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distances: Option<&'t Distances>,
-    /// What the firmware's HMAT tells, as [`Access`] has it.
+    /// The firmware's HMAT, as in [`Access`].
     #[serde(skip_serializing_if = "<[Access]>::is_empty")]
     pub accesses: &'t [Access],
 }
@@ -50,13 +50,13 @@ pub struct Branch {
     /// `machine`, `package`, `die`, `cluster`, `cache`, `core`, `bus`, `memory_controller`, `link`, `memory_node` or
     /// `cpu`.
     pub kind: &'static str,
-    /// The number that the operating system gives it.
+    /// The operating system's number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
     /// Of caches: 1, 2, 3, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
-    /// Of caches: what it holds.
+    /// Of caches: contents.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheType>,
     /// Of caches and memory nodes: size in bytes.
@@ -70,7 +70,7 @@ pub struct Branch {
     pub llc: bool,
     /// Its online CPUs, as a list.
     pub cpus: CpuSet,
-    /// Of CPUs and memory nodes: false where the cpuset forbids it.
+    /// Of CPUs and memory nodes: false if the cpuset forbids it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<bool>,
     /// Of CPUs: 0 = slowest.
@@ -79,12 +79,12 @@ pub struct Branch {
     /// Position in hops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coord: Option<(i32, i32)>,
-    /// What lies within.
+    /// Its contents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Branch>,
 }
 
-/// A machine as `topo --json` prints it.
+/// A machine in the form of `topo --json`.
 pub fn json(topology: &Topology) -> serde_json::Value {
     let tree = Tree::new(topology);
     let alone = |item| branch(topology, item, cpus_of(topology, item));

@@ -1,29 +1,29 @@
-//! What cores share below their private caches, level by level, and the CPU sets that show how an application reacts
-//! to sharing it (Dey et al., `ReSense`, §2.2 and Table III).
+//! Resources shared by cores below their private caches, level by level, and the CPU sets that reveal an application's
+//! reaction to sharing (Dey et al., `ReSense`, §2.2 and Table III).
 
 use super::{CacheType, Kind, Topology};
 use crate::{CpuId, CpuSet};
 use std::collections::BTreeSet;
 
-/// A level of the memory hierarchy: everything of a kind that several cores share. Kinds whose instances are the same
-/// CPUs are one level: sharing one is sharing all of them, and no measurement tells them apart.
+/// A level of the memory hierarchy: all resources of a kind that several cores share. Kinds with the same CPUs are one
+/// level, because measurements cannot separate them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
     /// Names of the kinds, from the cores outward: `l2`, `l3`, `bus`, `memory-controller`, `node`, `link`; `die` and
-    /// `package` where nothing else has their CPUs.
+    /// `package` if no other kind has their CPUs.
     pub kinds: Vec<String>,
-    /// Usable CPUs of each instance, in ascending order of lowest CPU. Every instance that several cores share, and
-    /// those of one core beside them.
+    /// Usable CPUs of each instance, in ascending order of lowest CPU: all instances shared by several cores, and
+    /// single-core ones beside them.
     pub instances: Vec<CpuSet>,
 }
 
 impl Level {
-    /// The name under which profiles know it: its kinds joined by `+`.
+    /// Its name in profiles: its kinds joined by `+`.
     pub fn name(&self) -> String {
         self.kinds.join("+")
     }
 
-    /// All names that a profile may use for it: [`Level::name`], then each kind alone.
+    /// All names in profiles: [`Level::name`], then each kind alone.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         std::iter::once(self.name()).chain(self.kinds.iter().filter(|_| self.kinds.len() > 1).cloned())
     }
@@ -59,8 +59,7 @@ pub fn levels(topology: &Topology, cpus: &CpuSet) -> Vec<Level> {
     let own = |i: usize| cpus.iter().filter(|&cpu| topology.node_of(cpu) == Some(i)).collect();
     add("node", false, (0..topology.nodes().len()).map(own).collect());
     add("link", false, of(Kind::Link, 0));
-    // Where neither cache nor memory has these CPUs, what they share is their connection to the rest ("memory
-    // socket", Table II).
+    // If neither cache nor memory has these CPUs, they share their connection to the rest ("memory socket", Table II).
     add("die", true, of(Kind::Die, 0));
     add("package", true, topology.packages().to_vec());
     let size = |level: &Level| level.instances.iter().map(|i| cores(topology, i).len()).max();
@@ -74,7 +73,7 @@ fn cores(topology: &Topology, cpus: &CpuSet) -> Vec<CpuId> {
     cpus.iter().filter(|&cpu| seen.insert(topology.core_of(cpu))).collect()
 }
 
-/// Two ways to run as many threads as cores share one instance of a resource, alike in everything else that is shared.
+/// Two ways to run as many threads as the cores that share one instance of a resource, equal in all other sharing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configurations {
     /// Half of the threads on each of two instances; one CPU per core.
@@ -112,7 +111,7 @@ pub fn configurations(topology: &Topology, levels: &[Level], level: &Level) -> R
     Err(format!("whoever shares one {name} on this machine also shares {} otherwise", differs.join(" and ")))
 }
 
-/// How many of these CPUs each instance of a level has, in ascending order.
+/// Number of these CPUs on each instance of a level, in ascending order.
 fn counts(level: &Level, cpus: &CpuSet) -> Vec<usize> {
     let mut counts: Vec<usize> = level.instances.iter().map(|i| i.and(cpus).len()).filter(|n| *n > 0).collect();
     counts.sort_unstable();
@@ -130,8 +129,8 @@ fn same_kind(topology: &Topology, one: &CpuSet, other: &CpuSet) -> bool {
     classes(one) == classes(other)
 }
 
-/// All cores of one instance, against half of it and half of another one. What its cores share further up stays whole
-/// on either side.
+/// All cores of one instance, against half of it and half of another one. Units shared further up stay whole on either
+/// side.
 fn split(topology: &Topology, levels: &[Level], level: &Level, one: &CpuSet, other: &CpuSet) -> Option<Configurations> {
     let contend: CpuSet = cores(topology, one).into_iter().collect();
     let units = |instance: &CpuSet| -> Vec<CpuSet> {
@@ -159,7 +158,7 @@ fn split(topology: &Topology, levels: &[Level], level: &Level, one: &CpuSet, oth
         }
         taken
     };
-    // Half on either side where whole units allow it, else as near to it as they do.
+    // Half on either side if whole units allow it, otherwise as near as possible.
     let here = first(one, threads.div_ceil(2));
     let there = first(other, threads - here.len());
     let base = here.or(&there);
@@ -190,6 +189,7 @@ mod tests {
 
     const ONE_BUS: &str = "bus+node: this machine has one bus+node: nothing can be kept apart from what shares it";
 
+    /// Holds measure/characterize.
     #[test]
     fn table_iii() {
         // L2 cache, 2 threads: C0 and C2 | C0 and C1
@@ -241,6 +241,7 @@ mod tests {
 
     proptest::proptest! {
         /// Of whatever machine: as many threads as cores share one instance, in both configurations alike in all else.
+        /// Holds measure/characterize.
         #[test]
         fn alike_in_all_else(packages in 1u32..4, llcs in 1u32..4, per in 1u32..6, smt in 1u32..3, hidden in 0u32..32) {
             let t = machine(packages, llcs, per, smt);

@@ -1,8 +1,7 @@
-//! The machine as a picture: boxes within boxes, as hwloc's lstopo draws them; machines with coordinates as a grid of
-//! tiles.
+//! The machine as a picture: nested boxes like hwloc's lstopo; machines with coordinates as a grid of tiles.
 //!
-//! Packages, dies, clusters, cores and CPUs enclose what they hold; caches, memory nodes, buses and links are bars
-//! above what shares them. The picture stands alone (no scripts, fonts or links).
+//! Packages, dies, clusters, cores and CPUs enclose their contents; caches, memory nodes, buses and links are bars
+//! above the CPUs that share them. The picture is standalone (no scripts, fonts or links).
 
 use super::render::{count, counts, footnotes, offline, title};
 use super::tree::{Item, Tree};
@@ -13,7 +12,7 @@ use std::fmt::Write;
 const FONT: f64 = 11.0;
 const LINE: f64 = 16.0;
 const PAD: f64 = 5.0;
-/// Width over height that grids aim at.
+/// Target ratio of width to height of grids.
 const ASPECT: f64 = 1.6;
 /// Cells of a grid of tiles above which empty rows and columns are left out.
 const CELLS: i64 = 4096;
@@ -53,7 +52,7 @@ pub fn svg(topology: &Topology) -> String {
     out
 }
 
-/// Something drawn: its extent and its parts, each at its place in it.
+/// A drawing: its extent and its parts with their positions.
 #[derive(Clone, Debug, Default)]
 struct Drawing {
     w: f64,
@@ -68,7 +67,7 @@ struct Shape {
     text: String,
     fill: &'static str,
     dashed: bool,
-    /// What a pointer over it shows.
+    /// Its tooltip.
     hover: String,
 }
 
@@ -100,7 +99,7 @@ fn text(out: &mut String, x: f64, y: f64, text: &str) {
 }
 
 fn escape(text: &str) -> String {
-    // XML 1.0 forbids control characters, even escaped.
+    // XML 1.0 forbids control characters, even if escaped.
     let text = text.replace(char::is_control, " ").replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -122,7 +121,7 @@ fn leaf(shape: Shape) -> Drawing {
     Drawing { w: width(&shape.text) + 2.0 * PAD, h: LINE + 2.0, shape: Some(shape), parts: Vec::new() }
 }
 
-/// A box with a text above a drawing, at least so wide.
+/// A box with a text above a drawing, with a minimum width.
 fn titled(shape: Shape, content: Drawing, least: f64) -> Drawing {
     let w = (content.w + 2.0 * PAD).max(least);
     let h = LINE + 2.0 + content.h + PAD;
@@ -139,7 +138,7 @@ fn framed(content: Drawing, fill: &'static str) -> Drawing {
 struct Draw<'a> {
     topology: &'a Topology,
     tree: &'a Tree,
-    /// As many digits as the highest number of a CPU or core has.
+    /// Digits of the highest number of a CPU or core.
     digits: String,
 }
 
@@ -147,7 +146,7 @@ impl Draw<'_> {
     fn vertex(&self, at: usize) -> Drawing {
         let vertex = &self.tree.vertices[at];
         let inner: Vec<Drawing> = vertex.children.iter().map(|&child| self.vertex(child)).collect();
-        // Unlike siblings, as fast and slow cores, stand in grids of their own, unless they alternate.
+        // Different siblings, such as fast and slow cores, are in separate grids, unless they alternate.
         let alike = |a: &Drawing, b: &Drawing| (a.w, a.h, a.parts.len()) == (b.w, b.h, b.parts.len());
         let runs = inner.chunk_by(alike);
         let inner = match runs.clone().count() {
@@ -157,11 +156,11 @@ impl Draw<'_> {
         self.around(at, inner)
     }
 
-    /// A vertex around, or above, what lies within it.
+    /// A vertex around, or above, its contents.
     fn around(&self, at: usize, inner: Drawing) -> Drawing {
         let vertex = &self.tree.vertices[at];
         let shape = self.shape(vertex.item, &vertex.cpus.to_string());
-        // Numbered boxes are as wide as the one with the highest number needs, so that columns line up.
+        // Numbered boxes are wide enough for the highest number, so that columns align.
         let numbered = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>() + &self.digits;
         let least = 2.0 * PAD
             + match vertex.item {
@@ -207,7 +206,7 @@ impl Draw<'_> {
                     "#f6d5d5"
                 } else {
                     shape.text = format!("CPU {id}");
-                    // The slower, the darker; machines with one kind of core stay white.
+                    // Slower is darker; machines with one kind of core stay white.
                     match cpu.and_then(|c| c.efficiency_class) {
                         None => "#ffffff",
                         Some(0) => "#dfe7f5",
@@ -245,8 +244,8 @@ impl Draw<'_> {
         Some(titled(shape, content, least))
     }
 
-    /// The machine as a grid of tiles, where every CPU has coordinates and they differ. What spans tiles is written
-    /// above.
+    /// The machine as a grid of tiles, if every CPU has coordinates and they differ. Resources that span tiles are
+    /// listed above.
     fn mesh(&self) -> Option<Drawing> {
         let coord = |cpu| self.topology.cpu(cpu).and_then(|c| c.coord);
         let first = coord(self.topology.online().first()?)?;
@@ -301,7 +300,7 @@ impl Draw<'_> {
     }
 }
 
-/// Where coordinates are drawn: at themselves less the lowest, or without gaps where the grid would be mostly empty.
+/// Drawn coordinates: relative to the lowest, or without gaps in a mostly empty grid.
 fn ranks(coords: impl Iterator<Item = i32>) -> BTreeMap<i32, i64> {
     let mut sorted: Vec<i32> = coords.collect();
     sorted.sort_unstable();
@@ -341,7 +340,7 @@ fn stack(parts: Vec<Drawing>) -> Drawing {
     all
 }
 
-/// The same drawing, at least `w` wide: bars grow; boxes grow and keep their content at the left.
+/// The same drawing, at least `w` wide: bars grow; boxes grow with their contents at the left.
 fn stretched(mut drawing: Drawing, w: f64) -> Drawing {
     if drawing.w >= w {
         return drawing;
@@ -360,7 +359,7 @@ fn stretched(mut drawing: Drawing, w: f64) -> Drawing {
     drawing
 }
 
-/// Parts in rows, as many columns as come nearest to [`ASPECT`]; full rows preferred.
+/// Parts in rows, with the number of columns nearest to [`ASPECT`]; full rows preferred.
 fn grid(parts: Vec<Drawing>) -> Drawing {
     let count = parts.len();
     let best = (1..=count.max(1)).map(|columns| {
@@ -451,7 +450,7 @@ mod tests {
             assert!(boxes.len() > machine.cpus().len());
             for (i, a) in boxes.iter().enumerate() {
                 for b in &boxes[..i] {
-                    // Half a tenth is what rounding in the text takes from both.
+                    // Half a tenth is the rounding error of both.
                     let within = |v: usize| a[v] >= b[v] - 0.11 && a[v] + a[v + 2] <= b[v] + b[v + 2] + 0.11;
                     let apart = |v: usize| a[v] >= b[v] + b[v + 2] - 0.11 || b[v] >= a[v] + a[v + 2] - 0.11;
                     assert!((within(0) && within(1)) || apart(0) || apart(1), "{a:?} and {b:?}");

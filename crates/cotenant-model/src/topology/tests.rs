@@ -39,7 +39,7 @@ fn without_caches_the_package_is_the_domain() {
     let t = Topology::new(Parts { cpus: cpus(2), ..Parts::default() }).unwrap();
     assert_eq!((t.packages().len(), t.cores().len(), t.llc_domains().len()), (1, 2, 1));
     assert_eq!(t.llc_domains()[0].cpus, set("0-1"));
-    // As aarch64 guests have it: what lies beyond the first level is not told, and that is not "private caches".
+    // As in aarch64 guests: levels beyond the first are not reported, which does not mean private caches.
     let mut parts = two_sockets();
     parts.resources.retain(|r| r.kind == Kind::Package);
     parts.resources.extend((0..8).map(|c| resource(Kind::Cache(CacheType::Data), 1, &c.to_string())));

@@ -1,14 +1,13 @@
-//! The machine as a tree: which resource lies within which.
+//! The machine as a tree of nested resources.
 //!
-//! Topology order, symmetries and drawings all follow this one tree. Resources that cross others (a bus over halves
-//! of two packages, firmware that reports nodes across packages) cannot stand in it; their whole class is left out
-//! and listed apart.
+//! Topology order, symmetries and drawings all follow this one tree. Resources that cross others (a bus over halves of
+//! two packages, firmware with nodes across packages) do not fit; their whole class is left out and listed apart.
 
 use super::{CacheType, Kind, Topology};
 use crate::{CpuId, CpuSet};
 use std::cmp::Reverse;
 
-/// What a vertex stands for.
+/// Kind of a vertex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Item {
     /// The whole machine, the root.
@@ -24,7 +23,7 @@ pub enum Item {
 /// A vertex of the tree.
 #[derive(Clone, Debug)]
 pub struct Vertex {
-    /// What it stands for.
+    /// Its kind.
     pub item: Item,
     /// Its online CPUs.
     pub cpus: CpuSet,
@@ -37,13 +36,13 @@ pub struct Vertex {
 pub struct Tree {
     /// All vertices, each before its children.
     pub vertices: Vec<Vertex>,
-    /// Resources and nodes with CPUs whose class crosses another.
+    /// Resources and nodes with CPUs in a class that crosses another.
     pub crossing: Vec<Item>,
     /// Memory nodes without CPUs.
     pub cpuless: Vec<usize>,
 }
 
-/// Which classes stand in the tree where two of them cross: the first one.
+/// Order of classes when two of them cross: the first one stays in the tree.
 fn precedence(kind: Option<Kind>, level: u8) -> (u8, Reverse<u8>) {
     let rank = match kind {
         Some(Kind::Package) => 0,
@@ -60,7 +59,7 @@ fn precedence(kind: Option<Kind>, level: u8) -> (u8, Reverse<u8>) {
     (rank, Reverse(level))
 }
 
-/// Which of two vertices with the same CPUs is the outer one: the lower.
+/// Of two vertices with the same CPUs, the lower one is the outer.
 fn nesting(kind: Option<Kind>, level: u8) -> (u8, Reverse<u8>) {
     let rank = match kind {
         Some(Kind::Link) => 0,
@@ -93,7 +92,7 @@ impl Tree {
             (precedence(kind, level), kind)
         });
 
-        // Whole classes stand or fall, so that every symmetry of the machine is one of the tree.
+        // A class is kept or dropped as a whole, so that every symmetry of the machine is one of the tree.
         let mut kept: Vec<(Item, &CpuSet)> = Vec::new();
         let mut crossing = Vec::new();
         let mut holding: Vec<Vec<usize>> = vec![Vec::new(); topology.online().last().map_or(0, |c| c.index() + 1)];

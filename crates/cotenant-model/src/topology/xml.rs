@@ -1,8 +1,8 @@
 //! Reads hwloc's XML, as `lstopo machine.xml` writes it: formats 1 (hwloc 1.x), 2 and 3.
 //!
-//! Groups that hwloc derives itself (from distances, for I/O) are passed over; clusters are kept. Of the distances
-//! only those between memory nodes that the operating system reported are read. CPUs that the file only counts
-//! (`complete_cpuset`) are offline here: hwloc leaves out offline and disallowed CPUs alike.
+//! Groups that hwloc derives itself (from distances, for I/O) are skipped; clusters are kept. Of the distances only the
+//! operating system's between memory nodes are read. CPUs that the file only counts (`complete_cpuset`) are offline
+//! here: hwloc leaves out offline and disallowed CPUs alike.
 
 use super::efficiency::{self, CoreType, Strength};
 use super::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
@@ -12,16 +12,16 @@ use crate::{CpuId, CpuSet, NodeId};
 use roxmltree::{Document, Node, ParsingOptions, TextPos};
 use std::collections::BTreeMap;
 
-/// Elements that a file may have: some hundred times the largest real one.
+/// Limit of elements: some hundred times the largest real file.
 const MAX_ELEMENTS: u32 = 2_000_000;
 
-/// hwloc's marks of a distance matrix: it is from the operating system, and it holds latencies.
+/// hwloc's marks of a distance matrix: from the operating system, and containing latencies.
 const FROM_OS_LATENCY: u64 = 1 | 4;
 
 /// Reads a machine.
 ///
 /// # Errors
-/// [`Located`] names the line and column of what is malformed or contradicts itself.
+/// [`Located`] names the line and column of malformed or contradictory parts.
 pub fn parse(text: &str) -> Result<Topology, Located> {
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
     let malformed = |e: roxmltree::Error| located(e.pos(), &e.to_string());
@@ -40,7 +40,7 @@ struct Reader<'a> {
 
 type Element<'a> = Node<'a, 'a>;
 
-/// An attribute, and where its value stands.
+/// An attribute, with the place of its value.
 fn attribute<'a>(node: Element<'a>, name: &str) -> Option<(usize, &'a str)> {
     let a = node.attributes().find(|a| a.name() == name)?;
     Some((a.range_value().start, a.value()))
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         located(self.doc.text_pos_at(at), &what.into())
     }
 
-    /// Something wrong with an element.
+    /// An error about an element.
     fn fault(&self, node: Element<'a>, what: impl Into<String>) -> Located {
         self.error(node.range().start, what)
     }
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
             "Group" if object.attribute("subtype") == Some("Cluster") => Kind::Cluster,
             "NUMANode" => {
                 let id = os_index.ok_or_else(|| self.fault(object, "a NUMANode needs an os_index"))?;
-                // The set of nodes is written like a set of CPUs.
+                // The set of nodes has the format of a set of CPUs.
                 let allowed = allowed_nodes.is_none_or(|set| set.contains(CpuId(id)));
                 let bytes = self.number(object, "local_memory")?;
                 parts.nodes.push(MemoryNode { id: NodeId(id), cpus: cpus()?, bytes, allowed, coord: None });
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         node.text().unwrap_or_default().split_ascii_whitespace().map(parse).collect()
     }
 
-    /// The matrix between all memory nodes; a matrix of some of them only is passed over.
+    /// The matrix between all memory nodes; a matrix of only some is skipped.
     fn distances(&self, nodes: &[MemoryNode]) -> Result<Option<Distances>, Located> {
         let (mut indexes, mut values) = (Vec::<u32>::new(), Vec::<f64>::new());
         let is_matrix = |n: &Element<'a>| {

@@ -1,4 +1,4 @@
-//! Hidden topology on measured machines: what the latencies show is what the machines are.
+//! Hidden topology of measured machines: the latencies' levels match the real ones.
 
 use cotenant_model::topology::hidden::{Latencies, Role, find};
 use std::path::PathBuf;
@@ -14,12 +14,11 @@ fn folder() -> Option<PathBuf> {
     found
 }
 
-/// A machine by a part of its file's name, and per level: role, number of groups, CPUs of each. From the makers' data
-/// sheets.
+/// A machine by a part of its file's name, and per level: role, number of groups, CPUs of each. From data sheets.
 type Known = (&'static str, &'static [(Role, usize, usize)]);
 
 const KNOWN: [Known; 11] = [
-    // 48 cores: 6 on each of 8 complexes; the instance shows two packages.
+    // 48 cores: 6 on each of 8 complexes; the instance has two packages.
     ("7R13", &[(Role::Core, 96, 2), (Role::Llc, 12, 16), (Role::Package, 2, 96)]),
     // One mesh with one system-level cache, no second threads.
     ("Graviton3", &[]),
@@ -34,11 +33,12 @@ const KNOWN: [Known; 11] = [
     ("8358", &[(Role::LlcOrPackage, 2, 32)]),
     ("E5-2690", &[(Role::Core, 16, 2), (Role::LlcOrPackage, 2, 16)]),
     ("X5650", &[(Role::Core, 12, 2), (Role::LlcOrPackage, 2, 12)]),
-    // Tiles of two cores with a common second-level cache, the last one there is.
+    // Tiles of two cores with a common second-level cache, which is the last one.
     ("7210", &[(Role::LlcOrPackage, 32, 2)]),
     ("12700K", &[(Role::Core, 12, 0)]), // eight pairs and four single threads
 ];
 
+/// Promise measure/latency-topology: Latencies alone show the cores, caches and packages of eleven measured machines.
 #[test]
 fn measured_machines_show_what_they_are() {
     let Some(folder) = folder() else { return };
@@ -78,7 +78,7 @@ fn a_meshs_latencies_need_not_tell_where_tiles_are() {
     };
     let pairs: Vec<(usize, usize)> = (0..tiles).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
     let mean = pairs.iter().map(|&(a, b)| between(a, b)).sum::<f64>() / pairs.len() as f64;
-    // Least squares for `mean + constant(a) + constant(b)`, in closed form as every pair is there once.
+    // Least squares for `mean + constant(a) + constant(b)`, in closed form because every pair occurs once.
     let of = |tile: usize| (0..tiles).filter(|other| *other != tile).map(|other| between(tile, other)).sum::<f64>();
     let constants: Vec<f64> =
         (0..tiles).map(|tile| (of(tile) - (tiles - 1) as f64 * mean) / (tiles - 2) as f64).collect();

@@ -1,5 +1,5 @@
-//! Whatever the grammars of Prometheus' text format (0.0.4, and 1.0.0 with names in quotes) and of `OpenMetrics` 1.0
-//! allow is read, with the values that were written.
+//! Everything that the grammars of Prometheus' text format (0.0.4, and 1.0.0 with names in quotes) and of `OpenMetrics`
+//! 1.0 allow is read with its written values.
 
 use cotenant_model::Histogram;
 use cotenant_model::histogram::Bucket;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 const TEXTS: u64 = 10_000;
 
-/// What a series is asked by, and what it then says; `None`: it is said that it cannot be told.
+/// The query of a series and its expected value; `None`: an error.
 type Expected = (String, Option<Scraped>);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -23,10 +23,10 @@ enum Kind {
     Unknown,
 }
 
-/// Labels by name, as they are meant.
+/// Labels by name, with their meaning.
 type Labels = Vec<(String, String)>;
 
-/// A text that is being written.
+/// A text under construction.
 struct Writer {
     random: fastrand::Rng,
     /// `OpenMetrics`.
@@ -35,7 +35,7 @@ struct Writer {
     expected: Vec<Expected>,
 }
 
-/// A legal text, and what it says.
+/// A legal text, and its content.
 fn written(seed: u64) -> (String, Vec<Expected>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let is_open = random.bool();
@@ -65,12 +65,12 @@ impl Writer {
         if self.is_open { " " } else { self.any(&[" ", " ", "\t", "  ", " \t "]) }
     }
 
-    /// Where none is needed.
+    /// If none is needed.
     fn gap(&mut self) -> &'static str {
         if self.is_open { "" } else { self.any(&["", "", "", " ", "\t"]) }
     }
 
-    /// Lines that say nothing, of which `OpenMetrics` has none.
+    /// Lines without content, which `OpenMetrics` lacks.
     fn remark(&mut self) {
         if !self.is_open && self.one_in(3) {
             let lines = ["\n", "  \n", "# of old\n", "#\n", "\t# HELPFUL x\n", "## TYPE a counter\n", "#TYPES a b\n"];
@@ -79,14 +79,14 @@ impl Writer {
         }
     }
 
-    /// One that neither begins another's nor is its with a suffix.
+    /// A name that is neither a prefix of another nor one with a suffix.
     fn name(&mut self, n: usize, in_quotes: bool) -> String {
         let first = self.any(&["a", "Z", "_", ":", "http", "x_total_"]);
         let last = if in_quotes { self.any(&[".é \"}", "\\", ",{=#", "\n.日"]) } else { "" };
         format!("{first}{}{last}{n}z", self.any(&["", "_seconds", ":9", "_count_", "__"]))
     }
 
-    /// A number that is none of the special ones, as text and value.
+    /// A finite number, as text and value.
     fn number(&mut self) -> (String, f64) {
         let (digits, power) = (self.random.u32(..100_000), self.random.i32(-12..12));
         let mut text = match self.random.u32(..6) {
@@ -97,7 +97,7 @@ impl Writer {
             4 => format!("00{digits}.25E+1"),
             _ => digits.to_string(),
         };
-        // Its value by a way of its own: digits and a power of ten, which Rust reads as JSON has them.
+        // Its value by an independent way: digits and a power of ten, which Rust reads as in JSON.
         let plain = match text.split_once('.') {
             Some((whole, part)) => {
                 let (part, power) = part.split_once(['e', 'E']).unwrap_or((part, "0"));
@@ -143,7 +143,7 @@ impl Writer {
         (text, f64::from(count))
     }
 
-    /// Values of labels; no two of one `n` are alike.
+    /// Values of labels; all of one `n` differ.
     fn label_value(&mut self, n: usize) -> String {
         let mut value = n.to_string();
         for _ in 0..self.random.usize(..6) {
@@ -174,7 +174,7 @@ impl Writer {
         let mut text = String::new();
         let mut chars = value.chars().peekable();
         while let Some(c) = chars.next() {
-            // OpenMetrics lets a backslash stand before whatever it does not change.
+            // OpenMetrics keeps a backslash before any other character.
             let plain = chars.peek().is_some_and(|next| !matches!(next, 'n' | '"' | '\\' | '\n'));
             match c {
                 '\\' if of_text && self.is_open && plain && self.random.bool() => text.push('\\'),
@@ -186,7 +186,7 @@ impl Writer {
         text
     }
 
-    /// `name{…}` as it is written, or as it is asked for.
+    /// `name{…}` as written, or as queried.
     fn series(&mut self, name: &str, labels: &[(String, String)], of_text: bool) -> String {
         let bare = |name: &str, colon: bool| {
             !name.starts_with(|c: char| c.is_ascii_digit())
@@ -269,7 +269,7 @@ impl Writer {
         let in_quotes = !self.is_open && self.one_in(4);
         let mut name = self.name(n, in_quotes);
         if kind == StateSet {
-            name = name.replace(':', "_"); // it is the name of a label, too
+            name = name.replace(':', "_"); // it is also the name of a label
         }
         self.described(&name, kind);
         let mut names = vec!["a", "code", "_x", "Path9"];
@@ -399,6 +399,8 @@ impl Writer {
     }
 }
 
+/// Promise speed/metrics: Metrics, logs and web servers are read as their formats define; a quantile outside a
+/// histogram's bounds is no reading.
 #[test]
 fn whatever_the_grammar_allows_is_read() {
     let mut asked_for = 0;

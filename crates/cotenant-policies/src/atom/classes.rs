@@ -1,4 +1,4 @@
-//! The mapping classes that compete.
+//! The mapping classes of a competition.
 
 use super::config::AtomConfig;
 use super::situation::Group;
@@ -11,27 +11,27 @@ use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves of the tree of CPUs that may be tried to find classes: a few milliseconds.
+/// Limit of leaves in the tree of CPUs for finding classes: a few milliseconds.
 const EFFORT: u64 = 100_000;
 
-/// A mapping class, by one mapping of it.
+/// A mapping class, represented by one mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Class {
-    /// The CPUs of each group; none at all: where the kernel puts them.
+    /// The CPUs of each group; empty: where the kernel puts them.
     pub cpus: Vec<CpuSet>,
     /// In the notation of maps, for people.
     pub text: String,
 }
 
-/// What competes.
+/// The competitors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Field {
     pub classes: Vec<Class>,
-    /// How they were chosen, where they are not all that are meant.
+    /// How they were chosen, if not all were taken.
     pub how: Option<String>,
 }
 
-/// The classes of mappings of these groups: the balanced ones, or all where none is balanced or all are asked for.
+/// The classes of mappings of these groups: the balanced ones, or all if none is balanced or all are requested.
 pub(super) fn field(ctx: &Ctx<'_>, config: &AtomConfig, groups: &[Group], labels: &Labels) -> Field {
     let AtomConfig { classes: cap, all, .. } = *config;
     let tenant = |g: &Group| Tenant { threads: g.threads, allowed: Some(g.on.clone()), like: None };
@@ -56,7 +56,7 @@ pub(super) fn field(ctx: &Ctx<'_>, config: &AtomConfig, groups: &[Group], labels
     Field::default()
 }
 
-/// Classes from mappings, without those that are alike once `--pin` has widened them.
+/// Classes from mappings, without duplicates after `--pin` has widened them.
 fn gather(ctx: &Ctx<'_>, groups: &[Group], order: &[CpuId], mappings: &[Vec<Slot>]) -> Field {
     let mut classes = Vec::new();
     let mut seen = BTreeSet::new();
@@ -81,7 +81,7 @@ fn gather(ctx: &Ctx<'_>, groups: &[Group], order: &[CpuId], mappings: &[Vec<Slot
     let how = (merged > 0).then(|| {
         format!("{merged} classes differ only inside what --pin leaves to the kernel, and do not compete; with --pin cpu they do")
     });
-    // By how they fill the domains, fullest first: an order that does not depend on how like cores are numbered.
+    // Ordered by the fill of domains, fullest first, which does not depend on the numbering of equal cores.
     let filling = |class: &Class| -> Vec<usize> {
         let in_domain = |cpus: &CpuSet, set: &CpuSet| usize::MAX - set.and(cpus).len();
         let domains = ctx.topology.llc_domains().iter();
@@ -91,7 +91,7 @@ fn gather(ctx: &Ctx<'_>, groups: &[Group], order: &[CpuId], mappings: &[Vec<Slot
     Field { classes, how }
 }
 
-/// The mapping as people read it: `X` the first application, `*` the other of two, else letters.
+/// The mapping in people's notation: `X` the first application, `*` the other of two, else letters.
 fn text(topology: &Topology, groups: &[Group], cpus: &[CpuSet]) -> String {
     let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();
     apps.dedup();
@@ -103,8 +103,8 @@ fn text(topology: &Topology, groups: &[Group], cpus: &[CpuSet]) -> String {
     format_map(topology, |cpu| groups.iter().zip(cpus).find(|(_, set)| set.contains(cpu)).map(|(g, _)| letter(g.app)))
 }
 
-/// The corners of the space of mappings: at each level of the machine each application's threads are packed or
-/// spread, all alike, with the others or away from them.
+/// The corners of the space of mappings: at each level each application's threads are packed or spread, with the others
+/// or apart.
 fn corners(ctx: &Ctx<'_>, config: &AtomConfig, enumeration: &Enumeration<'_>, groups: &[Group]) -> Field {
     let order = enumeration.symmetry().cpus();
     let levels = levels(ctx.topology);
@@ -130,7 +130,7 @@ fn corners(ctx: &Ctx<'_>, config: &AtomConfig, enumeration: &Enumeration<'_>, gr
     field
 }
 
-/// Partitions of the CPUs by what they share, the largest parts first; at most six.
+/// Partitions of the CPUs by shared resources, the largest parts first; at most six.
 fn levels(topology: &Topology) -> Vec<Vec<CpuSet>> {
     let mut all: Vec<Vec<CpuSet>> = vec![topology.packages().to_vec(), topology.cores().to_vec()];
     all.push(topology.nodes().iter().map(|n| n.cpus.and(topology.online())).filter(|c| !c.is_empty()).collect());
@@ -157,7 +157,7 @@ fn levels(topology: &Topology) -> Vec<Vec<CpuSet>> {
     levels
 }
 
-/// One corner: bit `l` of `signs` packs at level `l`. `None` where there is no room.
+/// One corner: bit `l` of `signs` packs at level `l`. `None` without enough room.
 fn corner(order: &[CpuId], groups: &[Group], levels: &[Vec<CpuSet>], signs: u32, meet: bool) -> Option<Vec<Slot>> {
     let part_of = |cpu: CpuId| -> Vec<usize> {
         levels.iter().map(|parts| parts.iter().position(|p| p.contains(cpu)).unwrap_or(parts.len())).collect()
@@ -189,8 +189,8 @@ fn corner(order: &[CpuId], groups: &[Group], levels: &[Vec<CpuSet>], signs: u32,
     Some(mapping)
 }
 
-/// Seats the members on the CPUs of a class: each in the domain where it is, as long as the class has room there, and
-/// there on its own CPU if that is free; the others in order of id.
+/// Places the members on the CPUs of a class: each in its current domain while the class has room there, on its own CPU
+/// if that is free; the others in order of id.
 pub(super) fn seats(
     ctx: &Ctx<'_>,
     view: &View,

@@ -1,4 +1,4 @@
-//! How long `AToM` learns, and what competes.
+//! Durations of learning, and the choice of competitors.
 
 use cotenant_model::policy::settings;
 use serde::de::Error;
@@ -11,23 +11,23 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AtomConfig {
-    /// How long a mapping class is tried at a time, 10 ms to 1,440 min.
+    /// Duration of a turn of a class, 10 ms to 1,440 min.
     #[serde(deserialize_with = "turn")]
     pub turn: Duration,
-    /// Turns of each class at most, 1–1,000. Ours: the paper gives each class one.
+    /// Limit of turns per class, 1–1,000. Ours: the paper gives each class one.
     #[serde(deserialize_with = "rounds")]
     pub rounds: u32,
-    /// The part of a turn, 0–0.9, that is not measured: caches are cold after a move. Ours.
+    /// Unmeasured fraction of a turn, 0–0.9, because caches are cold after a move. Ours.
     #[serde(deserialize_with = "settle")]
     pub settle: f64,
-    /// Most classes that compete, 2–10,000; where there are more, some of them are chosen. Ours.
+    /// Limit of classes, 2–10,000; of more, some are chosen. Ours.
     #[serde(deserialize_with = "classes")]
     pub classes: usize,
     /// Whether classes that are not balanced compete too.
     pub all: bool,
-    /// Whether the kernel's own placement competes as well, and must be beaten for certain. Ours.
+    /// Whether the kernel's own placement also competes, and wins unless certainly beaten. Ours.
     pub kernel: bool,
-    /// After so long the winner is asked to prove itself again; `None`: only when the applications change.
+    /// Time until the winner must compete again; `None`: only when the applications change.
     #[serde(deserialize_with = "execute")]
     pub execute: Option<Duration>,
 }
@@ -50,7 +50,7 @@ impl AtomConfig {
         }
     }
 
-    /// The part of a turn that is not measured.
+    /// The unmeasured fraction of a turn.
     pub(super) fn settling(&self) -> Duration {
         self.turn.mul_f64(self.settle)
     }
@@ -62,7 +62,7 @@ impl Default for AtomConfig {
     }
 }
 
-/// A text that is no setting of `atom`.
+/// A text that is not a valid setting of `atom`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no setting of atom; write, separated by commas: paper, turn=TIME (10ms to 1440min), rounds=1…1000, settle=0%…90%, \
@@ -84,7 +84,7 @@ impl FromStr for AtomConfig {
             }
             let (key, value) = word.split_once('=').map_or((word, Value::Bool(true)), |(k, v)| (k, settings::value(v)));
             let mut keys = serde_json::to_value(config).map_err(|_| error())?;
-            // Switches take no value here, and nothing else goes without one.
+            // Switches take no value here; other settings need one.
             match keys.get_mut(key) {
                 Some(old) if old.is_boolean() != word.contains('=') => *old = value,
                 _ => return Err(error()),

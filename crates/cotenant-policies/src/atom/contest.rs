@@ -1,4 +1,4 @@
-//! The competition: turns, what was measured in them, which classes are dropped and which one wins.
+//! The competition: turns, their measurements, dropped classes, and the winner.
 
 use super::classes::Class;
 use super::situation::Situation;
@@ -8,7 +8,7 @@ use cotenant_model::{AppId, Reading, Time, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A class is hopeless, and the kernel is beaten, only by at least this.
+/// The least advantage that drops a class or beats the kernel.
 pub(super) const MIN_GAIN: f64 = 0.01;
 
 /// A competition of mapping classes.
@@ -16,16 +16,16 @@ pub(super) const MIN_GAIN: f64 = 0.01;
 pub(super) struct Contest {
     pub situation: Situation,
     pub classes: Vec<Class>,
-    /// Per class, per round: the natural logarithm of the speed, the mean over the applications.
+    /// Per class and round: the natural logarithm of the speed, the mean over the applications.
     scores: Vec<Vec<f64>>,
     /// Classes that still compete, in the order of [`Self::classes`].
     alive: Vec<usize>,
-    /// Rounds that are over.
+    /// Finished rounds.
     round: u32,
-    /// Turns of this round that are over.
+    /// Finished turns of this round.
     turn: usize,
     pub began: Time,
-    /// The class that won, when the competition is over.
+    /// The winner, once the competition is over.
     pub winner: Option<usize>,
 }
 
@@ -45,13 +45,13 @@ impl Contest {
         }
     }
 
-    /// Whose turn it is. Every other round goes backwards, so that drift hits all alike, and saves a move.
+    /// The class of this turn. Every second round runs in reverse, so that drift affects all alike, and saves a move.
     pub fn turn(&self) -> usize {
         let at = if self.round.is_multiple_of(2) { self.turn } else { self.alive.len() - 1 - self.turn };
         self.alive[at]
     }
 
-    /// How many still compete.
+    /// Number of remaining competitors.
     pub fn competing(&self) -> usize {
         self.alive.len()
     }
@@ -80,31 +80,30 @@ impl Contest {
         Summary::of(&self.scores[class]).mean
     }
 
-    /// The class with the best mean among those that still compete, the first of equals.
+    /// The remaining class with the best mean, the first of equals.
     fn leader(&self) -> usize {
         let first = self.alive[0];
         self.alive.iter().copied().fold(first, |best, c| if self.mean(c) > self.mean(best) { c } else { best })
     }
 
-    /// How much faster one class is than another, round by round, as a logarithm; over the rounds that both took part
-    /// in.
+    /// Advantage of one class over another per round, as a logarithm; over their common rounds.
     pub fn lead(&self, of: usize, over: usize) -> Option<Estimate> {
         let pairs = self.scores[of].iter().zip(&self.scores[over]);
         Summary::of(&pairs.map(|(a, b)| a - b).collect::<Vec<_>>()).estimate()
     }
 
-    /// Whether one class is faster than another for certain, and by enough; none is faster than itself.
+    /// Whether one class is certainly faster than another, and by enough; never than itself.
     fn is_beaten(&self, class: usize, by: usize) -> bool {
         self.lead(by, class).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN)
     }
 
-    /// The leader, unless the kernel competes and is not beaten for certain.
+    /// The leader, unless the kernel competes and is not certainly beaten.
     fn judged(&self, leader: usize) -> usize {
         let kernel = self.classes.iter().position(|c| c.cpus.is_empty());
         kernel.filter(|&kernel| !self.is_beaten(kernel, leader)).unwrap_or(leader)
     }
 
-    /// What came out, in words.
+    /// The result in words.
     pub fn result(&self) -> Option<String> {
         let winner = self.winner?;
         let text = &self.classes[winner].text;
@@ -115,7 +114,7 @@ impl Contest {
         let others = (0..self.classes.len()).filter(|c| *c != winner);
         let second = others.max_by(|a, b| self.mean(*a).total_cmp(&self.mean(*b)))?;
         let rounds = self.scores[winner].len();
-        // The mean over the classes is what a random assignment comes to (§4.2.1).
+        // The mean over classes equals the expectation of a random assignment (§4.2.1).
         let all = Summary::of(&(0..self.classes.len()).map(|c| self.scores[c][0]).collect::<Vec<_>>()).mean;
         let second_text = &self.classes[second].text;
         let over_second = match self.lead(winner, second) {
@@ -128,7 +127,7 @@ impl Contest {
     }
 }
 
-/// What a turn tells of the applications' speeds.
+/// The applications' speeds in a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Meter {
     from: Time,
@@ -139,7 +138,7 @@ pub(super) struct Meter {
 struct Tally {
     /// Seconds measured, or readings.
     weight: f64,
-    /// What was done in them, or the sum of the readings.
+    /// Work done in them, or the sum of the readings.
     sum: f64,
 }
 
@@ -148,8 +147,7 @@ impl Meter {
         Self { from, apps: BTreeMap::new() }
     }
 
-    /// Adds what the view tells. Of a metric each reading counts once, and only where the time that it summarises
-    /// began in the turn.
+    /// Adds a view. Each reading of a metric counts once, and only if its period began in the turn.
     pub fn add(&mut self, view: &View, situation: &Situation) {
         for (id, source) in &situation.measures {
             let Some(app) = view.app(*id) else { continue };
@@ -165,7 +163,7 @@ impl Meter {
         }
     }
 
-    /// The natural logarithm of the speed, the mean over the applications; `None` where one has told nothing yet.
+    /// The natural logarithm of the speed, the mean over the applications; `None` while one has no data.
     pub fn score(&self, situation: &Situation) -> Option<f64> {
         let log = |id: &AppId| {
             let Tally { weight, sum } = self.apps.get(id)?;

@@ -1,5 +1,5 @@
-//! `atom`: the mapping classes compete, and the one in which the applications really are fastest wins (Tang, ch.
-//! 4.2). See `docs/policies/atom.md`.
+//! `atom`: mapping classes compete, and the one with the highest measured speed wins (Tang, ch. 4.2). See
+//! `docs/policies/atom.md`.
 //!
 //! ```text
 //!           nobody came or went              turn over             all turns over, or one class left
@@ -30,27 +30,27 @@ use std::time::Duration;
 
 /// The set of tasks counts as settled after this long without a change.
 const WATCH: Duration = Duration::from_millis(500);
-/// A turn that tells nothing for so many times its length is given up.
+/// Turns without data end after this multiple of their length.
 const PATIENCE: u32 = 4;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Atom(pub AtomConfig);
 
-/// What `atom` remembers.
+/// State of `atom`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AtomState {
     phase: Phase,
     /// Tasks of the last round.
     tasks: Vec<TaskId>,
-    /// How often in a row there was nothing to learn.
+    /// Rounds in a row without anything to learn.
     #[serde(default)]
     fruitless: u32,
-    /// What is learned, or was.
+    /// The subject of learning.
     contest: Option<Contest>,
-    /// Threads that take part, each with its group.
+    /// Threads in the competition, each with its group.
     members: Vec<(TaskId, usize)>,
-    /// Which tasks and CPUs were busy while it watched or executed.
+    /// Busy tasks and CPUs while it watched or executed.
     load: Load,
     plan: Plan,
 }
@@ -60,11 +60,11 @@ pub struct AtomState {
 enum Phase {
     /// Waits until the set of tasks has settled.
     Watch { since: Time },
-    /// A class was put in place, and the caches get warm.
+    /// A class is in place, and caches warm up.
     Settle { since: Time },
-    /// It is measured.
+    /// It is being measured.
     Measure { until: Time, meter: Meter },
-    /// The winner runs, or there is nothing to choose.
+    /// The winner runs, or there is no choice.
     Execute { since: Time },
 }
 
@@ -85,7 +85,7 @@ impl AtomState {
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), BTreeMap::new());
     }
 
-    /// Puts a class in place, as far as that is not done.
+    /// Puts a class in place unless done.
     fn place(&mut self, ctx: &Ctx<'_>, view: &View, class: &Class) {
         let wanted = seats(ctx, view, &self.members, class);
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
@@ -110,14 +110,14 @@ impl AtomState {
         self.contest = Some(contest);
     }
 
-    /// The set of tasks has settled: goes on where it was, or begins to learn.
+    /// The set of tasks has settled: continues, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
         let Participants { mut situation, members, mut silent } =
             match look(ctx, view, &self.load, |app| best(view, app)) {
                 Ok(seen) => seen,
                 Err(why) => {
                     self.fruitless += 1;
-                    // Programs begin to report, and metrics to be read, some time after the start.
+                    // Programs begin to report, and metrics are read, some time after the start.
                     notes.extend((self.fruitless > 1).then(|| format!("no decision: {why}")));
                     self.contest = None;
                     self.let_go(view);
@@ -125,7 +125,7 @@ impl AtomState {
                 }
             };
         self.fruitless = 0;
-        // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
+        // If one is marked as latency-sensitive, only its speed counts, as in the paper.
         if situation.measures.keys().any(|id| is_sensitive(ctx, view, *id)) {
             situation.measures.retain(|id, _| is_sensitive(ctx, view, *id));
             silent.clear();
@@ -162,7 +162,7 @@ impl AtomState {
         self.proceed(ctx, view, now, notes);
     }
 
-    /// Whether there is a better measure than the one that is used.
+    /// Whether a better measure than the current one is available.
     fn is_outdated(&self, view: &View) -> bool {
         let Some(contest) = &self.contest else { return false };
         view.apps.iter().any(|app| {
@@ -171,13 +171,13 @@ impl AtomState {
         })
     }
 
-    /// Whether a thread that takes no part was busy of late.
+    /// Whether a thread outside the competition was recently busy.
     fn has_newcomers(&self) -> bool {
         let of_old = |task: TaskId| self.members.binary_search_by_key(&task, |m| m.0).is_ok();
         self.tasks.iter().any(|&task| self.load.is_active(task) == Some(true) && !of_old(task))
     }
 
-    /// One round. Returns when the next one is due.
+    /// One round. Returns the time of the next one.
     fn step(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) -> Time {
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
         let watching = matches!(self.phase, Phase::Watch { .. });
@@ -189,7 +189,7 @@ impl AtomState {
         let tick = now + ctx.config.interval;
         match &mut self.phase {
             Phase::Watch { since } => {
-                // Nothing is known yet of the round in which somebody came.
+                // The round in which a task arrived has no data yet.
                 if now > *since {
                     self.load.add(view);
                 }
@@ -200,7 +200,7 @@ impl AtomState {
             }
             Phase::Settle { since } => {
                 if !self.plan.stands() {
-                    *since = now; // it begins anew when the class is in place
+                    *since = now; // restarts when the class is in place
                 } else if now - *since >= config.settling() {
                     let measured = config.turn.saturating_sub(config.settling());
                     self.phase = Phase::Measure { until: now + measured, meter: Meter::new(now) };
@@ -244,7 +244,7 @@ impl AtomState {
         }
     }
 
-    /// Why a task is put where it is.
+    /// The reason of a task's placement.
     fn reason(&self) -> Reason {
         let Some(contest) = &self.contest else { return Reason::new("learning", "placement is left to the kernel") };
         let class = contest.winner.unwrap_or_else(|| contest.turn());
@@ -258,7 +258,7 @@ impl AtomState {
     }
 
     fn proposals(&self, now: Time) -> Vec<Proposal> {
-        // While it is not known which tasks run, the plan may not hold any more.
+        // While the running tasks are unknown, the plan may be outdated.
         if matches!(self.phase, Phase::Watch { .. }) && !self.plan.wanted().is_empty() {
             return Vec::new();
         }

@@ -1,4 +1,5 @@
-//! What `AToM` learns about: which applications run, with how many threads, on which CPUs, and what tells their speed.
+//! The situation that `AToM` learns about: running applications, their threads and CPUs, and the sources of their
+//! speed.
 
 use cotenant_model::policy::Ctx;
 use cotenant_model::speed::{self, Source};
@@ -7,13 +8,12 @@ use cotenant_model::{AppId, AppView, CpuId, CpuSet, NodeId, Signal, TaskId, Task
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A thread that runs for less of the time in which it does not wait for a CPU takes no part: it needs no place of
-/// its own.
+/// A thread that runs for less than this fraction of its time without CPU waits needs no place of its own.
 const ACTIVE: f64 = 0.1;
-/// Shares of an application's pages are told apart in so many steps.
+/// Steps in which fractions of an application's pages are distinguished.
 const PAGE_STEPS: f64 = 4.0;
 
-/// Threads that may change places with each other: those of one application that may stand on the same CPUs.
+/// Interchangeable threads: those of one application with the same allowed CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub app: AppId,
@@ -21,43 +21,43 @@ pub(crate) struct Group {
     pub threads: usize,
 }
 
-/// The best source of an application's speed that there is now; `None` where nothing tells it.
+/// The best available source of an application's speed; `None` without one.
 pub(crate) fn best(view: &View, app: &AppView) -> Option<Source> {
     let told = speed::told(view, app).map(|(source, _)| source);
-    // A program that reports seldom is not slow for that.
+    // A program that reports rarely is not slow because of that.
     let reports = || app.progress_per_s.map(|_| Source::Progress);
     told.or_else(reports).or_else(|| Source::Instructions.reading(view, app).map(|_| Source::Instructions))
 }
 
-/// What is learned holds for one situation.
+/// What is learned applies to one situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Situation {
     /// In ascending order of application, then of CPUs.
     pub groups: Vec<Group>,
-    /// Of the applications whose speed counts.
+    /// For the applications whose speed counts.
     pub measures: BTreeMap<AppId, Source>,
 }
 
-/// What is seen of a situation.
+/// Observations of a situation.
 pub(crate) struct Participants {
     pub situation: Situation,
-    /// The threads that take part, in ascending order, each with its group; one that has none stays where it is.
+    /// Competing threads in ascending order, each with its group; a thread without one stays in place.
     pub members: Vec<(TaskId, usize)>,
-    /// Applications whose speed nothing tells.
+    /// Applications without a source of speed.
     pub silent: Vec<String>,
 }
 
-/// Which tasks and CPUs were busy over some rounds.
+/// Busy tasks and CPUs over some rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// Seconds that were looked at.
+    /// Observed seconds.
     pub seconds: f64,
-    /// Per task: seconds in which it ran, of so many in which it did not wait for a CPU: that time would not be without
-    /// others. The kernel tells of a wait once it is over, so the sum alone is true: in one round it may be below 0.
+    /// Per task: seconds running, and seconds without CPU waits, since those depend on other tasks. The kernel reports
+    /// a wait at its end, so that only the sum is exact: a round may contribute less than 0.
     tasks: BTreeMap<TaskId, [f64; 2]>,
-    /// Per CPU: seconds busy, and seconds busy with somebody else's work.
+    /// Per CPU: seconds busy, and seconds busy with foreign work.
     cpus: BTreeMap<CpuId, [f64; 2]>,
-    /// CPU seconds of all tasks; of one whose time is unknown, all.
+    /// CPU seconds of all tasks; for a task with unknown time, all of it.
     ours: f64,
 }
 
@@ -80,12 +80,12 @@ impl Load {
         }
     }
 
-    /// Whether a thread takes part; `None` where its time is unknown.
+    /// Whether a thread competes; `None` if its time is unknown.
     pub fn is_active(&self, task: TaskId) -> Option<bool> {
         self.share(task).map(|share| share >= ACTIVE)
     }
 
-    /// The part of the time in which a thread does not wait for a CPU that it runs, 0–1; `None` where it is unknown.
+    /// The fraction (0–1) of a thread's time without CPU waits in which it runs; `None` if unknown.
     pub fn share(&self, task: TaskId) -> Option<f64> {
         let part = |[ran, ran_or_slept]: &[f64; 2]| match ran_or_slept.max(*ran) {
             0.0 => 1.0,
@@ -94,9 +94,8 @@ impl Load {
         self.tasks.get(&task).map(part)
     }
 
-    /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that
-    /// changed CPUs in an interval look like somebody else on the CPU that they left, so no more CPUs are taken for
-    /// busy than the work that is not ours could fill.
+    /// Usable CPUs without those busy with foreign work, if at least `threads` CPUs remain. A thread that changed CPUs
+    /// looks foreign on its former one, so at most as many CPUs count as busy as foreign work could fill.
     fn quiet(&self, ctx: &Ctx<'_>, threads: usize) -> CpuSet {
         let usable = ctx.topology.usable();
         let share = |seconds: f64| seconds / self.seconds.max(f64::MIN_POSITIVE);
@@ -111,10 +110,10 @@ impl Load {
     }
 }
 
-/// The situation as the last rounds show it.
+/// The situation according to the last rounds.
 ///
 /// # Errors
-/// Why there is nothing to learn.
+/// The reason if there is nothing to learn.
 pub(crate) fn look(
     ctx: &Ctx<'_>,
     view: &View,
@@ -135,7 +134,7 @@ pub(crate) fn look(
     let mut groups = Vec::new();
     let mut members = Vec::new();
     for ((app, on), tasks) in found {
-        // Threads that may run only where other programs are busy are left there.
+        // Threads allowed only on CPUs busy with foreign work stay there.
         if on.is_empty() {
             members.extend(tasks.iter().map(|task| (*task, usize::MAX)));
             continue;
@@ -160,14 +159,13 @@ pub(crate) fn look(
     Ok(Participants { situation: Situation { groups, measures }, members, silent })
 }
 
-/// Whether an application is marked as the latency-sensitive one.
+/// Whether an application is marked as latency-sensitive.
 pub(crate) fn is_sensitive(ctx: &Ctx<'_>, view: &View, id: AppId) -> bool {
     let name = view.app(id).map_or("", |app| app.name.as_str());
     ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
 }
 
-/// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer
-/// to its pages.
+/// Labels of memory nodes by the fraction of each application's pages: mappings nearer to their pages differ.
 pub(crate) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Labels {
     let mut labels = Labels::default();
     let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();
@@ -183,7 +181,7 @@ pub(crate) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Label
         for node in ctx.topology.nodes().iter().filter(|_| all > 0.0) {
             let share = pages.get(&node.id).map_or(0.0, |count| count / all);
             let label = labels.nodes.entry(node.id).or_default();
-            // Applications beyond the 27th are not told apart: labels are 64 bits.
+            // Beyond the 27th, applications are not distinguished: labels have 64 bits.
             *label = label.wrapping_mul(PAGE_STEPS as u64 + 1).wrapping_add((share * PAGE_STEPS).round() as u64);
         }
     }

@@ -12,7 +12,7 @@ use cotenant_model::testing::clovertown;
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::topology::Topology;
 
-/// A thread: id, application, part of its time on a CPU, CPU.
+/// A thread: id, application, fraction of time on a CPU, CPU.
 type Thread = (u32, u32, f64, u32);
 
 struct World {
@@ -23,14 +23,14 @@ struct World {
     threads: Vec<Thread>,
     /// Work per second of an application, by the CPUs of its threads and by the time.
     speed: fn(&World, u32) -> f64,
-    /// What tells the speed: progress, a latency read each second, or counted instructions.
+    /// The source of speed: progress, a latency read each second, or counted instructions.
     told: Told,
     foreign: Vec<(u32, f64)>,
     outcome: Outcome,
     now: Time,
     state: AtomState,
     outcomes: Vec<ActionOutcome>,
-    /// When the placements that stand were made.
+    /// Time of the current placements.
     moved_at: Time,
     reading: Option<Reading>,
     notes: Vec<String>,
@@ -75,7 +75,7 @@ impl World {
         cpus
     }
 
-    /// One round, up to the time that the last one asked for.
+    /// One round, up to the time requested by the last one.
     fn step(&mut self, until: Time) -> Decision<AtomState> {
         let interval = until - self.now;
         let seconds = interval.as_secs_f64();
@@ -97,7 +97,7 @@ impl World {
             match self.told {
                 Told::Progress => app.progress_per_s = Some(speed),
                 Told::Latency => {
-                    // Read at every full second, over the second before.
+                    // Read at every full second, for the second before.
                     let at = Time::from_secs(until.0 / 1_000_000_000);
                     if self.reading.is_none_or(|r| r.at < at) && at.0 > 0 {
                         let window = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl World {
     }
 }
 
-/// Noise of a percent that depends on the time alone.
+/// Noise of 1 % that depends only on time.
 fn noise(world: &World) -> f64 {
     1.0 + ((world.now.0 / 100_000_000 * 7_919) % 21) as f64 / 1_000.0 - 0.01
 }
@@ -166,6 +166,7 @@ fn four(app: u32, first: u32) -> Vec<Thread> {
     (0..4).map(|i| (first + i, app, 1.0, i)).collect()
 }
 
+/// Holds place/atom.
 #[test]
 fn the_best_class_wins_and_the_reason_says_so() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
@@ -180,7 +181,7 @@ fn the_best_class_wins_and_the_reason_says_so() {
 
 #[test]
 fn whatever_tells_the_speed_and_whichever_way_is_better() {
-    // The second that a latency is of may end after a shorter turn, which then waits for it.
+    // The second of a latency may end after a shorter turn, which then waits for it.
     for (told, turn) in [(Told::Latency, "3s"), (Told::Instructions, "3s"), (Told::Latency, "800ms")] {
         let mut world = World::new(clovertown(), four(0, 1), apart);
         world.told = told;
@@ -203,7 +204,7 @@ fn turns_are_equal_and_begin_on_time() {
     world.settings = "turn=730ms,rounds=2".parse().unwrap();
     world.config.interval = Duration::from_millis(100);
     world.run(20);
-    // All alike: nobody is dropped, and the last of the first round is the first of the second.
+    // All equal: no class is dropped, and the last of the first round is the first of the second.
     let lengths: Vec<u64> = world.turns.windows(2).map(|w| (w[1].0 - w[0].0) / 1_000_000).collect();
     assert_eq!(lengths[..3], [730, 730, 1_460], "{lengths:?}");
 }
@@ -212,7 +213,7 @@ fn turns_are_equal_and_begin_on_time() {
 fn a_turn_that_tells_nothing_is_given_up_after_the_time_of_three_more() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
     world.settings = "turn=2s,settle=50%".parse().unwrap();
-    // The first one begins at 0.6 s, is measured from 1.6 s on, and ought to end at 2.6 s.
+    // The first one begins at 0.6 s, is measured from 1.6 s on, and should end at 2.6 s.
     world.run(1);
     world.told = Told::Nothing;
     world.run(7);
@@ -253,6 +254,7 @@ fn what_is_measured_while_caches_are_cold_does_not_count() {
     assert_eq!(world.cpus(0), [0, 2, 4, 6]);
 }
 
+/// Holds place/atom.
 #[test]
 fn the_hopeless_are_dropped_early() {
     let exact = |world: &World, app: u32| if apart(world, app) > 103.0 { 105.0 } else { 97.0 };
@@ -262,6 +264,7 @@ fn the_hopeless_are_dropped_early() {
     assert!(world.has_note("won of 3 in 2 rounds: +8.2 % ± 0.0 % over"), "{:?}", world.notes);
 }
 
+/// Holds place/atom.
 #[test]
 fn one_class_is_no_choice() {
     for threads in [1, 2] {
@@ -286,6 +289,7 @@ fn one_class_is_no_choice() {
     assert!(refusal.to_string().contains("only one CPU"));
 }
 
+/// Holds place/atom.
 #[test]
 fn it_learns_again_when_co_runners_come_and_not_when_a_thread_is_replaced() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
@@ -304,7 +308,7 @@ fn it_learns_again_when_co_runners_come_and_not_when_a_thread_is_replaced() {
 
 #[test]
 fn the_latency_sensitive_one_counts_alone() {
-    // App 1 is fast where app 0 is slow, and much more so.
+    // App 1 is fast where app 0 is slow, and by more.
     let speed = |world: &World, app: u32| if app == 0 { apart(world, 0) } else { apart(world, 0).powi(-4) };
     let both = || four(0, 1).into_iter().chain(four(1, 11)).collect();
     let mut world = World::new(clovertown(), both(), speed);
@@ -327,6 +331,7 @@ fn the_kernel_must_be_beaten_for_certain() {
     assert!(world.turns.len() > 4, "{:?}", world.turns);
 }
 
+/// Holds place/atom.
 #[test]
 fn a_denied_turn_is_no_turn() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
@@ -345,7 +350,7 @@ fn cpus_that_others_keep_busy_are_nobodys_turn() {
     world.foreign = (0..8).map(|cpu| (cpu, if cpu < 3 { 1.0 } else { 0.0 })).collect();
     world.settings = "all".parse().unwrap();
     world.run(40);
-    // CPUs 0 and 1 are ours, 2 is somebody else's.
+    // CPUs 0 and 1 are managed, 2 is busy with foreign work.
     let state = &world.state;
     let classes = &state.contest.as_ref().unwrap().classes;
     assert!(classes.len() > 3, "the others' CPU makes more of a difference: {classes:?}");
@@ -366,7 +371,7 @@ fn what_others_may_use_of_a_cpu_does_not_take_it_away() {
     let ours = classes([1.0, 1.0, 0.0, 0.0]);
     assert_eq!(classes([1.0, 1.0, 0.25, 0.25]), ours);
     assert_ne!(classes([1.0, 1.0, 0.375, 0.375]), ours);
-    // Seen on CPU 1, the second thread ran on CPU 2: nobody else was busy.
+    // The second thread, seen on CPU 1, ran on CPU 2: no CPU was foreign.
     assert_eq!(classes([1.0, 0.0, 1.0, 0.0]), ours);
 }
 
@@ -388,7 +393,7 @@ fn of_too_many_classes_the_corners_compete() {
 
 #[test]
 fn classes_that_pin_makes_alike_compete_once() {
-    // One package, two cores of two contexts: two threads on one core or on two; the cache is one.
+    // One package, two cores of two contexts: two threads on one core or on two, with a single cache.
     let threads = || vec![(1, 0, 1.0, 0), (2, 0, 1.0, 1)];
     let mut world = World::new(machine(1, 1, 2, 2), threads(), |_, _| 1.0);
     world.run(5);

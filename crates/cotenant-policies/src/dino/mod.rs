@@ -1,6 +1,6 @@
 //! `dino`: distributed-intensity scheduling for NUMA (Blagodurov, Zhuravlev, Dashti, Fedorova: "A Case for NUMA-aware
-//! Contention Management on Multicore Systems", USENIX ATC 2011). A rival to be measured against;
-//! `docs/policies/dino.md` says what is the paper's, what is known of it at second hand only, and what is ours.
+//! Contention Management on Multicore Systems", USENIX ATC 2011). A competitor for comparison; `docs/policies/dino.md`
+//! separates the paper's rules, second-hand knowledge, and ours.
 
 mod spread;
 #[cfg(test)]
@@ -17,13 +17,13 @@ use spread::Thread;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time between looks.
+/// Interval between looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// LLC misses per instruction below which a thread is a turtle (2 per 1,000).
 pub const DEVIL: f64 = 2e-3;
 /// LLC misses per instruction above which a thread is a super-devil (100 per 1,000).
 const SUPER_DEVIL: f64 = 0.1;
-/// A class changes when this many of the last [`LOOKS`] looks agree on another one.
+/// A class changes when this many of the last [`LOOKS`] looks agree on another.
 const AGREEING: usize = 7;
 const LOOKS: usize = 10;
 
@@ -52,17 +52,17 @@ impl Class {
     }
 }
 
-/// What is remembered of a thread.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     task: TaskId,
     class: Class,
-    /// What it looked like last: two bits per look, the latest lowest, 1 + the place of the class, 0 before the first.
+    /// Its last looks: two bits each, the latest lowest, 1 + the index of the class, 0 before the first.
     recent: u32,
 }
 
 impl Known {
-    /// Notes what the thread looks like now. Returns whether that changes its class.
+    /// Adds a look; returns whether the class changes.
     fn look(&mut self, seen: Class) -> bool {
         self.recent = (self.recent << 2 | (seen as u32 + 1)) & ((1 << (2 * LOOKS)) - 1);
         let alike = |class: Class| (0..LOOKS).filter(|look| self.recent >> (2 * look) & 3 == class as u32 + 1).count();
@@ -72,18 +72,18 @@ impl Known {
     }
 }
 
-/// What `dino` remembers.
+/// State of `dino`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DinoState {
-    /// Not before then does it look again.
+    /// Time of the next look.
     due: Time,
-    /// Threads that have a class, in ascending order.
+    /// Threads with a class, in ascending order.
     threads: Vec<Known>,
     plan: Plan,
 }
 
-/// Memory domains: the CPUs of each memory node; where there is one node or none, those of each last-level cache.
+/// Memory domains: the CPUs of each memory node; with at most one node, those of each last-level cache.
 fn domains(topology: &Topology) -> Vec<(CpuSet, (PlaceKind, u32))> {
     let usable = topology.usable();
     let nodes = topology.nodes().iter().map(|n| (n.cpus.and(usable), (PlaceKind::Node, n.id.0)));
@@ -96,14 +96,14 @@ fn domains(topology: &Topology) -> Vec<(CpuSet, (PlaceKind, u32))> {
     domains
 }
 
-/// LLC misses per instruction; `None` where either is unknown or the thread did not run.
+/// LLC misses per instruction; `None` if either is unknown or the thread did not run.
 fn intensity(task: &TaskView) -> Option<f64> {
     let instructions = task.per_s(Signal::Instructions).filter(|rate| *rate > 0.0)?;
     Some(task.per_s(Signal::LlcMisses)? / instructions)
 }
 
 impl DinoState {
-    /// Looks at all threads. Returns whether some class changed.
+    /// Looks at all threads; returns whether a class changed.
     fn look(&mut self, view: &View) -> bool {
         let mut changed = false;
         let mut old = std::mem::take(&mut self.threads).into_iter().peekable();
@@ -116,7 +116,7 @@ impl DinoState {
                     changed |= known.look(seen);
                     known
                 }
-                (Some(known), None) => known, // it slept, and is what it was
+                (Some(known), None) => known, // it slept, and keeps its class
                 (None, Some(class)) => Known { task, class, recent: class as u32 + 1 },
                 (None, None) => continue,
             };
@@ -129,7 +129,7 @@ impl DinoState {
         self.threads.binary_search_by_key(&task, |known| known.task).ok().map(|i| self.threads[i].class)
     }
 
-    /// Makes the mapping anew, with as few moves as it takes.
+    /// Renews the mapping with as few moves as possible.
     fn replan(&mut self, view: &View, domains: &[CpuSet]) {
         let domain_of = |cpu| domains.iter().position(|cpus| cpus.contains(cpu));
         let mut tasks = view.tasks.iter();
@@ -202,7 +202,7 @@ impl Policy for Dino {
     }
 }
 
-/// Memory goes with the threads that leave their node.
+/// Memory follows threads that leave their node.
 fn bring_pages(proposals: &mut Vec<Proposal>, topology: &Topology, view: &View) {
     let bring = |proposal: &Proposal| {
         let Action::Place { task, contexts } = &proposal.action else { return None };

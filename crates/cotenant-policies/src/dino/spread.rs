@@ -1,5 +1,5 @@
-//! Which domain each thread gets: every class evenly over the domains, threads of one process together as far as that
-//! allows.
+//! The domain of each thread: each class evenly over the domains, and threads of one process together as far as
+//! possible.
 
 use cotenant_model::{CpuSet, TaskId};
 use std::collections::BTreeMap;
@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 /// Number of classes.
 pub(super) const CLASSES: usize = 3;
 
-/// A thread that has a class.
+/// A thread with a class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread<'a> {
     pub task: TaskId,
     pub pid: u32,
     /// Rank of its class, 0 = the least intensive.
     pub class: usize,
-    /// The domain that it was given before.
+    /// Its assigned domain before.
     pub home: Option<usize>,
-    /// The domain where it was seen.
+    /// Its observed domain.
     pub at: Option<usize>,
     pub allowed: &'a CpuSet,
 }
 
-/// How many threads of each class each domain should have, in proportion to its contexts. What is left over goes
-/// where the load would be lowest, the most intensive class first, and among equals to where such threads are.
+/// Target threads of each class per domain, in proportion to its contexts. Remainders go to the domain with the lowest
+/// load, the most intensive class first; on ties, where such threads already are.
 fn shares(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<[usize; CLASSES]> {
     let weights: Vec<usize> = domains.iter().map(CpuSet::len).collect();
     let all: usize = weights.iter().sum();
@@ -57,8 +57,8 @@ fn shares(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<[usize; CLASSES]> {
     shares
 }
 
-/// The domain of each thread, in the order of `threads`; `None` where it may use none. A thread keeps its place
-/// while its class has room there.
+/// The domain of each thread, in the order of `threads`; `None` if it may use none. A thread stays while its class has
+/// room.
 pub(super) fn spread(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<Option<usize>> {
     let mut room = shares(domains, threads);
     let mut given: Vec<Option<usize>> = vec![None; threads.len()];
@@ -77,7 +77,7 @@ pub(super) fn spread(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<Option<u
     }
     for class in (0..CLASSES).rev() {
         let mut of_class: Vec<(u32, Vec<usize>)> = std::mem::take(&mut groups[class]).into_iter().collect();
-        // The most threads first: they are the hardest to keep together.
+        // Largest processes first, because they are the hardest to keep together.
         of_class.sort_by_key(|(_, members)| (std::cmp::Reverse(members.len()), threads[members[0]].task));
         for (pid, mut members) in of_class {
             let mates = of_process.entry(pid).or_insert_with(|| vec![0; domains.len()]);
@@ -101,7 +101,7 @@ pub(super) fn spread(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<Option<u
             groups[class].insert(pid, members);
         }
     }
-    // Those whose domains are full: they have no choice, and make the spread uneven.
+    // Threads whose allowed domains are full make the spread uneven.
     let mut load = vec![0; domains.len()];
     given.iter().flatten().for_each(|&d| load[d] += 1);
     for class in (0..CLASSES).rev() {

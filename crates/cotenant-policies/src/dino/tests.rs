@@ -1,4 +1,6 @@
 //! Worked by hand. Misses per 1,000 instructions: turtle `t` 1, devil `d` 50, super-devil `s` 200.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -37,7 +39,7 @@ impl Bench {
         })
     }
 
-    /// The next look, one second later; all of it is carried out.
+    /// The next look one second later, with every move carried out.
     fn look(&mut self, view: ViewBuilder) -> Decision<DinoState> {
         self.at_s += 1;
         let view = view.at(Time::from_secs(self.at_s)).view();
@@ -62,7 +64,7 @@ fn classes_are_cut_at_2_and_100_per_1000() {
 #[test]
 fn each_class_is_spread_evenly() {
     // Two nodes of four: both super-devils, both devils and both turtles are on node 0. One of each goes to node 1:
-    // those that are seen on a node stay there while it has room for their class; ids decide.
+    // tasks seen on a node stay while it has room for their class; ids decide.
     let mut bench = bench(machine(2, 1, 4, 1));
     let drawn = [('s', 0, 0), ('s', 1, 1), ('d', 2, 2), ('d', 3, 3), ('t', 4, 0), ('t', 5, 1)];
     let decision = bench.look(bench.draw(&drawn));
@@ -101,7 +103,8 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
     let mut bench = bench(machine(2, 1, 2, 1));
     let with = |first: char| [(first, 0, 0), ('d', 1, 1), ('d', 2, 2), ('t', 3, 3)];
     bench.look(bench.draw(&with('t')));
-    // Domain 0 has thread 1, the devil, and a turtle; thread 0 behaves as a super-devil from now on, but for one look.
+    // Domain 0 has thread 1, the devil, and a turtle; thread 0 looks like a super-devil from now on, with one
+    // exception.
     for look in 1..=8 {
         let decision = bench.look(bench.draw(&with(if look == 3 { 't' } else { 's' })));
         let state = &decision.state;
@@ -112,15 +115,14 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
 
 #[test]
 fn only_as_many_move_as_a_change_takes() {
-    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the remaining super-devil stays, so do both devils,
-    // and it itself.
+    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the other super-devil, both devils and thread 0 stay.
     let mut bench = bench(machine(2, 1, 2, 1));
     let with = |first: char| [(first, 0, 0), ('d', 1, 1), ('s', 2, 2), ('d', 3, 3)];
     assert_eq!(moves(&bench.look(bench.draw(&with('s')))), "0→0-1 1→0-1 2→2-3 3→2-3");
     for _ in 0..10 {
         assert_eq!(moves(&bench.look(bench.draw(&with('t')))), "");
     }
-    // A newcomer that is a super-devil goes where there is none.
+    // A new super-devil goes to the node without one.
     let five = |bench: &Bench| counted(bench.draw(&with('t')).task(9, 9, 3), 's');
     assert_eq!(moves(&bench.look(five(&bench))), "9→0-1");
 }
@@ -155,9 +157,9 @@ fn with_one_node_the_caches_are_the_domains() {
 
 #[test]
 fn who_has_no_choice_goes_where_the_load_is_lowest() {
-    // Domains of one, three and four CPUs, and eight devils that may only use the first two, whose shares are one and
-    // three. Of the other four one goes to the first of equals, and three to where 3, 4 and 5 of 3 are less than 2 of
-    // 1.
+    // Domains of one, three and four CPUs, and eight devils, four of which may only use the first two domains, with
+    // shares one and three. Of the other four, one goes to the first of equals, and three to the domain where 3, 4 and
+    // 5 of 3 are less than 2 of 1.
     let domains = ["0", "1-3", "4-7"].map(|list| CpuSet::parse_list(list).unwrap());
     let allowed = CpuSet::parse_list("0-3").unwrap();
     let thread = |i| Thread { task: TaskId(i), pid: i, class: 1, home: None, at: None, allowed: &allowed };
@@ -165,6 +167,7 @@ fn who_has_no_choice_goes_where_the_load_is_lowest() {
     assert_eq!([0, 1, 2].map(|domain| given.iter().filter(|given| **given == Some(domain)).count()), [2, 6, 0]);
 }
 
+/// Holds undo/allowed-cpus.
 #[test]
 fn nobody_is_placed_where_it_may_not_run() {
     let mut bench = bench(machine(2, 1, 2, 1));

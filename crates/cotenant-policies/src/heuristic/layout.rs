@@ -13,7 +13,7 @@ struct Cell {
     path: usize,
     contexts: Vec<CpuId>,
     cores: u32,
-    /// Threads of P and of C that it gets.
+    /// Its threads of P and of C.
     p: u32,
     c: u32,
 }
@@ -42,8 +42,8 @@ fn cells(topology: &Topology, free: &CpuSet) -> Vec<Cell> {
     cells
 }
 
-/// Gives one more thread to the cell that minimises `key`, with first contexts of cores before second ones, then the
-/// first cell. False where all contexts are given away.
+/// Adds a thread to the cell with the least `key`, preferring first contexts of cores, then the first cell. False
+/// without free contexts.
 fn give(cells: &mut [Cell], count: fn(&mut Cell) -> &mut u32, key: impl Fn(&[Cell], &Cell) -> [i64; 4]) -> bool {
     let room = |cell: &&Cell| ((cell.p + cell.c) as usize) < cell.contexts.len();
     let layer = |cell: &Cell| (cell.p + cell.c) / cell.cores;
@@ -56,7 +56,7 @@ fn on_path(cells: &[Cell], path: usize, count: impl Fn(&Cell) -> u32) -> i64 {
     cells.iter().filter(|c| c.path == path).map(|c| i64::from(count(c))).sum()
 }
 
-/// Lays `n` threads of P on the cells as the leaf says. False where there are fewer contexts.
+/// Places `n` threads of P as the leaf prescribes. False without enough contexts.
 fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     let room = |cores: i64| -cores.min(i64::from(n as u32));
     let key = |cells: &[Cell], cell: &Cell| {
@@ -74,8 +74,7 @@ fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     (0..n).all(|_| give(cells, |cell| &mut cell.p, key))
 }
 
-/// Lays `n` threads of C on what P leaves: away from P's paths and caches where P keeps them for itself, evenly where
-/// P spreads.
+/// Places `n` threads of C on the rest: away from P's paths and caches if P keeps them for itself, evenly if P spreads.
 fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     let key = |cells: &[Cell], cell: &Cell| {
         let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
@@ -87,8 +86,8 @@ fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     (0..n).all(|_| give(cells, |cell| &mut cell.c, key))
 }
 
-/// Whether the cells hold P as the leaf says about caches: spread = one thread per cache, or every cache used; shared
-/// = as few caches as each path allows, with company in at least one.
+/// Whether the cells follow the leaf's choice of caches: spread = one thread per cache, or every cache used; shared =
+/// as few caches as each path allows, at least one with several threads.
 fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     let used = || cells.iter().filter(|c| c.p > 0);
     match leaf.llc {
@@ -100,9 +99,8 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     }
 }
 
-/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: first tasks that already
-/// sit well, then those in the right cell, then the others in order of id. Tasks that may not run where there is room
-/// are left out.
+/// Assigns tasks to the cells' contexts that are not `taken`, `quota` per cell: first tasks already in place, then
+/// those in the right cell, then the others in order of id. Tasks without an allowed place are left out.
 fn seat(
     topology: &Topology,
     cells: &[Cell],
@@ -134,7 +132,7 @@ fn seat(
             let cell = (0..cells.len())
                 .find(|&i| room[i] > 0 && (!at_home || home(&cells[i])) && cells[i].contexts.iter().any(open));
             let Some(i) = cell else { return true };
-            // Where it is already, if the core is free; else a context of the emptiest core.
+            // Its current context if the core is free, otherwise one on the emptiest core.
             let company = |cpu: CpuId| topology.core_of(cpu).map_or(0, |core| topology.cores()[core].and(taken).len());
             let seats_here = cells[i].contexts.iter().copied().filter(open).enumerate();
             let best = seats_here.min_by_key(|&(rank, cpu)| (company(cpu), task.cpu != Some(cpu), rank));
@@ -149,13 +147,13 @@ fn seat(
     seats
 }
 
-/// The same contexts for all, where there are more tasks than contexts.
+/// With more tasks than contexts, all share the same contexts.
 fn crowd(tasks: &[&TaskView], on: &CpuSet) -> BTreeMap<TaskId, CpuSet> {
     let contexts = tasks.iter().map(|t| (t.info.id, on.and(&t.info.allowed)));
     contexts.filter(|(_, contexts)| !contexts.is_empty()).collect()
 }
 
-/// The whole mapping: contexts for each task of P and C, and whether the machine can hold the leaf's choice of caches.
+/// The whole mapping: contexts of each task of P and C, and whether the machine can follow the leaf's choice of caches.
 pub(super) fn layout(
     ctx: &Ctx<'_>,
     view: &View,

@@ -1,8 +1,7 @@
 //! `heuristic`: thread-to-core mapping by a decision tree (Tang, ch. 4.1). See `docs/policies/heuristic.md`.
 //!
-//! P is the latency-sensitive application, C everything else that is managed. The tree compares characteristics that
-//! were measured alone ([`AppProfile`]) and says whether P's threads share a memory path and a last-level cache among
-//! themselves, or spread.
+//! P is the latency-sensitive application, C the other managed ones. The tree compares characteristics measured alone
+//! ([`AppProfile`]), and decides whether P's threads share a memory path and a last-level cache, or spread.
 
 mod layout;
 #[cfg(test)]
@@ -24,14 +23,14 @@ use tree::{Traits, tree};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heuristic;
 
-/// What `heuristic` remembers.
+/// State of `heuristic`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeuristicState {
     leaf: Option<Leaf>,
     plan: Plan,
 }
 
-/// The tasks of P and of C, and what is known of them.
+/// The tasks of P and of C with their characteristics.
 struct Cast<'a> {
     p_app: AppId,
     p_tasks: Vec<&'a TaskView>,
@@ -40,10 +39,10 @@ struct Cast<'a> {
     c: Traits,
 }
 
-/// Finds P and C among what runs now; C's characteristics are the means over its threads.
+/// Finds P and C among the running applications; C's characteristics are means over its threads.
 ///
 /// # Errors
-/// The note that says what is missing; `None` where P does not run.
+/// A note on what is missing; `None` if P does not run.
 fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
     let name = |app: AppId| view.app(app).map_or("", |a| a.name.as_str());
     let profile = |app: AppId| ctx.apps.get(name(app)).cloned().unwrap_or_default();
@@ -56,7 +55,7 @@ fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
     };
     let traits = |app: AppId| -> Result<Traits, Option<String>> {
         let AppProfile { bus_per_ms, sharing, footprint_per_ms, .. } = profile(app);
-        // Of C the tree asks no sharing.
+        // The tree ignores C's sharing.
         let sharing = if app == p_app { sharing } else { Some(0.0) };
         Ok(Traits {
             bus: bus_per_ms.ok_or_else(|| missing(app, "bus_per_ms"))?,
@@ -94,7 +93,7 @@ impl Policy for Heuristic {
                 "give profiles with --profiles FILE, one of them with latency_sensitive = true under [app.NAME]",
             );
         }
-        // A co-runner's profile matters where it runs; there may be many others in the store.
+        // Only profiles of running co-runners matter.
         for (name, p) in ctx.apps.iter().filter(|(_, p)| p.latency_sensitive) {
             let lacking = match (p.bus_per_ms, p.footprint_per_ms, p.sharing) {
                 (None, ..) => "bus_per_ms",
@@ -147,7 +146,7 @@ impl Policy for Heuristic {
                 }
             }
             (Err(Some(note)), _) => notes.push(note),
-            // P is not there (any more): nothing to protect.
+            // P does not run: nothing to protect.
             (Err(None), _) => {
                 state.plan.set(Vec::new(), BTreeMap::new());
                 notes.push("no decision: no latency-sensitive application runs".to_owned());

@@ -1,5 +1,6 @@
-//! The tree's predictions in the dissertation, each of its leaves by hand, and what becomes of them when tasks come
-//! and go.
+//! The tree's predictions in the dissertation, each of its leaves by hand, and their changes as tasks start and end.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -16,8 +17,8 @@ fn clovertown() -> Topology {
     Machine::parse(include_str!("../../../../machines/clovertown-2s.toml")).unwrap().topology
 }
 
-/// Characteristics in the order that the dissertation gives (§4.1, figures 4.1 and 4.2): bus from its text where it
-/// prints it (0.96 and 1.6 GB/s in lines of 64 bytes), for the rest any values that keep to its order.
+/// Characteristics in the order of the dissertation (§4.1, figures 4.1 and 4.2): bus from the text if printed (0.96 and
+/// 1.6 GB/s in lines of 64 bytes), the rest chosen to keep the order.
 fn services() -> BTreeMap<String, AppProfile> {
     let app = |name: &str, bus, sharing, footprint| {
         let profile = AppProfile {
@@ -129,7 +130,7 @@ fn alone() {
     assert_eq!(bench.map(("webSearch", 4), ("", 0)), "X.X.X.X.");
 }
 
-/// Each leaf, reached with these characteristics of P = `webSearch` beside C = `stitcher`.
+/// Each leaf, reached with these characteristics of P = `webSearch` together with C = `stitcher`.
 fn leaves(topology: &Topology, p: u32, c: u32) -> Vec<(String, bool)> {
     let traits = |bus, sharing, footprint| (bus, sharing, footprint);
     let ways = [
@@ -171,9 +172,9 @@ fn every_leaf_on_clovertown() {
         ("XX..****", true), // one bus, one cache; C on the other bus
         ("XX..****", true),
         ("X.X.****", true),  // one bus, two caches
-        ("X.**X.**", false), // one thread on each bus cannot share a cache; C keeps off both of P's caches
+        ("X.**X.**", false), // one thread on each bus cannot share a cache; C avoids both of P's caches
         ("X.**X.**", false),
-        ("X**.X**.", true), // C evens out buses, then caches
+        ("X**.X**.", true), // C balances buses, then caches
     ];
     check(&leaves(&clovertown(), 2, 4), two);
     let four = [
@@ -225,7 +226,7 @@ fn second_contexts_come_last() {
 
 #[test]
 fn more_tasks_than_contexts_share_what_there_is() {
-    // P's two threads get one bus to themselves; C's eight threads share the six CPUs that are left.
+    // P's two threads get one bus alone; C's eight threads share the other six CPUs.
     let bench = Bench::new(clovertown());
     let decision = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 8)), HeuristicState::default(), &[]);
     let contexts = |p: &cotenant_model::action::Proposal| match &p.action {
@@ -244,11 +245,11 @@ fn decides_once_and_again_when_tasks_come_and_go() {
     assert_eq!(first.proposals.len(), 4, "each task is pinned, wherever it happens to be");
     let second = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 2)), first.state.clone(), &applied(&first));
     assert_eq!(second.proposals, [], "fixed point");
-    // Two more of C: those that have a place keep it.
+    // Two more of C: the others keep their places.
     let third = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 4)), second.state, &[]);
     let moved: Vec<u32> = third.proposals.iter().map(|p| p.action.task().unwrap().0).collect();
     assert_eq!(moved, [4, 5]);
-    // P ends: nothing to protect, C is let go.
+    // P ends: nothing to protect, C is released.
     let mut view = bench.view(("webSearch", 2), ("stitcher", 4));
     view.tasks.retain(|t| t.info.app == AppId(1));
     let fourth = bench.decide(&view, third.state.clone(), &applied(&third));
@@ -259,7 +260,7 @@ fn decides_once_and_again_when_tasks_come_and_go() {
 #[test]
 fn keeps_off_busy_and_forbidden_cpus() {
     let bench = Bench::new(clovertown());
-    // Somebody else keeps CPU 0 busy; P may not use CPU 1.
+    // CPU 0 is busy with foreign work; P may not use CPU 1.
     let mut view = ViewBuilder::new(&bench.topology)
         .task(0, 0, 5)
         .signal(Signal::CpuTime, 1)
@@ -296,7 +297,7 @@ fn refuses_what_it_cannot_decide() {
     assert!(why(&bench).contains("--profiles FILE") && why(&bench).contains("latency_sensitive = true"));
     bench.machine.heuristic = None;
     assert!(why(&bench).contains("[heuristic]"));
-    // And where the check was not asked: says so, does nothing.
+    // Without the check, it reports the problem and does nothing.
     let silent = Bench { apps: services(), ..bench };
     let decision = silent.decide(&silent.view(("webSearch", 2), ("stitcher", 2)), HeuristicState::default(), &[]);
     assert!(decision.proposals.is_empty() && !decision.notes.is_empty());

@@ -4,7 +4,7 @@ use cotenant_model::profile::High;
 use cotenant_model::{Evidence, Signal, Unit};
 use serde::{Deserialize, Serialize};
 
-/// How P's threads lie on a kind of resource.
+/// Placement of P's threads on a kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
@@ -18,13 +18,13 @@ pub(super) use Spread::{Shared, Spread as Apart};
 /// A leaf of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaf {
-    /// On memory paths: front-side buses where the machine has them, else memory nodes.
+    /// On memory paths: front-side buses if the machine has them, otherwise memory nodes.
     pub path: Spread,
     /// On last-level caches.
     pub llc: Spread,
 }
 
-/// The characteristics that the tree compares; all 0 for a co-runner that is not there.
+/// The characteristics that the tree compares; all 0 without a co-runner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traits {
     pub bus: f64,
@@ -32,7 +32,7 @@ pub(super) struct Traits {
     pub footprint: f64,
 }
 
-/// The decision tree (Algorithm 1), with the comparison of bus usage that it rests on.
+/// The decision tree (Algorithm 1), with its comparison of bus usage.
 pub(super) fn tree(p: Traits, c: Traits, high: High) -> (Leaf, Evidence) {
     let path = if p.bus < c.bus { Shared } else { Apart };
     let llc = match path {
@@ -53,7 +53,7 @@ pub(super) fn tree(p: Traits, c: Traits, high: High) -> (Leaf, Evidence) {
 }
 
 impl Leaf {
-    /// What it says, for a reason.
+    /// Its text in a reason.
     pub(super) const fn text(self) -> &'static str {
         match (self.path, self.llc) {
             (Shared, Shared) => "memory path and LLC shared among the threads of {app}; on {place}",

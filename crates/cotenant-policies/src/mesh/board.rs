@@ -1,18 +1,18 @@
-//! The places of a machine with their distances to its memory, and what a mapping costs.
+//! The places of a machine with their distances to memory, and the cost of a mapping.
 
 use super::demand::Demand;
 use cotenant_model::{CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// A new mapping must be nearer by this factor than the one that stands: moving costs caches (ours).
+/// A new mapping must be nearer than the current one by this factor, because moving costs cache contents (ours).
 pub(super) const WORTHWHILE: f64 = 0.95;
 
-/// A hardware context that may be given away.
+/// A hardware context to assign.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     pub cpu: CpuId,
-    /// How many contexts of its core come before it: 0 for the first.
+    /// Index among the contexts of its core: 0 for the first.
     pub rank: usize,
     pub coord: Option<(i32, i32)>,
     /// Its distances to memory, in [`Board::rows`].
@@ -21,39 +21,38 @@ pub(super) struct Seat {
     pub domain: usize,
 }
 
-/// All places, in the order in which a machine is filled.
+/// All places, in filling order.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     pub seats: Vec<Seat>,
-    /// Distances to each memory node; seats at the same distances from all share one.
+    /// Distances to each memory node; places with equal distances share one row.
     pub rows: Vec<Vec<f64>>,
-    /// Where each memory node is, on machines where all CPUs and nodes have coordinates.
+    /// Position of each memory node, if all CPUs and nodes have coordinates.
     pub nodes: Option<Vec<(i32, i32)>>,
 }
 
-/// A task that wants a seat.
+/// A task that needs a place.
 #[derive(Clone, Debug)]
 pub(super) struct Guest {
     pub task: TaskId,
     pub allowed: CpuSet,
     pub demand: Demand,
-    /// How much its distance counts: its accesses times its application's weight.
+    /// Weight of its distance: its accesses times its application's weight.
     pub weight: f64,
-    /// Where it is.
+    /// Its current place.
     pub home: Option<CpuId>,
-    /// Its memory is to come along to the node that it wants.
+    /// Its memory should follow it to the wanted node.
     pub brings: bool,
 }
 
-/// Which guest has which seat, by index.
+/// The place of each guest, by index.
 pub(super) type Seating = BTreeMap<usize, usize>;
 
-/// What a seating costs. Tasks without a place are worse than any doubling of cores, and that is worse than any
-/// distance.
+/// Cost of a placement. Tasks without a place are worse than any sharing of cores, and that is worse than any distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub unseated: usize,
-    /// Ranks of the seats taken, added up: 0 where every task has a core of its own.
+    /// Sum of the ranks of used places: 0 if every task has its own core.
     pub doubled: usize,
     /// Accesses per second × distance, over all tasks (the paper's cost function, summed).
     pub distance: f64,
@@ -67,7 +66,7 @@ impl Cost {
     }
 }
 
-/// Distances from a CPU to every node. A node of unknown distance is as far as the farthest known one.
+/// Distances from a CPU to every node. An unknown distance counts as the farthest known one.
 fn distances(topology: &Topology, cpu: CpuId) -> Option<Vec<f64>> {
     let known: Vec<Option<f64>> = (0..topology.nodes().len()).map(|node| topology.way(cpu, node)).collect();
     let farthest = known.iter().flatten().copied().max_by(f64::total_cmp)?;
@@ -79,7 +78,7 @@ fn mean(row: &[f64], demand: &Demand) -> f64 {
 }
 
 impl Board {
-    /// The places among these CPUs. Empty where nothing is known of distances.
+    /// The places among these CPUs. Empty without known distances.
     pub fn new(topology: &Topology, cpus: &CpuSet) -> Self {
         let (mut seats, mut rows) = (Vec::new(), Vec::new());
         let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
@@ -101,8 +100,8 @@ impl Board {
         Self { seats, rows, nodes: nodes.filter(|nodes| on_mesh && !nodes.is_empty()) }
     }
 
-    /// Whether any of these CPUs is nearer to some memory than another one: without that there is nothing to choose.
-    /// Of those that happen to be free all may be equally far, and still tasks belong there.
+    /// Whether some of these CPUs are nearer to some memory than others, so that there is a choice. The currently free
+    /// ones may all be equally far, and tasks still belong there.
     pub fn is_choice_among(topology: &Topology, cpus: &CpuSet) -> bool {
         let mut rows = cpus.iter().filter_map(|cpu| distances(topology, cpu));
         rows.next().is_some_and(|first| rows.any(|row| row != first))
@@ -113,23 +112,23 @@ impl Board {
         self.rows.iter().map(|row| mean(row, demand)).collect()
     }
 
-    /// The mean of squared distances: least where the weighted mean of the memory's places is.
+    /// The mean of squared distances: least at the weighted mean of the memory's positions.
     pub fn mean_squares(&self, demand: &Demand) -> Vec<f64> {
         let squares: Vec<Vec<f64>> = self.rows.iter().map(|row| row.iter().map(|d| d * d).collect()).collect();
         squares.iter().map(|row| mean(row, demand)).collect()
     }
 
-    /// The mean distance of a task's accesses from one seat.
+    /// The mean distance of a task's accesses from one place.
     pub fn mean_distance(&self, seat: usize, demand: &Demand) -> f64 {
         mean(&self.rows[self.seats[seat].row], demand)
     }
 
-    /// The seat on each CPU.
+    /// The place on each CPU.
     pub fn by_cpu(&self) -> BTreeMap<CpuId, usize> {
         self.seats.iter().enumerate().map(|(i, seat)| (seat.cpu, i)).collect()
     }
 
-    /// Whether a guest may sit there.
+    /// Whether a guest may use this place.
     pub fn admits(&self, seat: usize, guest: &Guest) -> bool {
         guest.allowed.contains(self.seats[seat].cpu)
     }

@@ -1,28 +1,27 @@
-//! How much each task accesses the memory of each node: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory
-//! of the past.
+//! Each task's accesses to each node's memory: the count vectors `c(t)` of Tumanov et al. §4.1, smoothed over time.
 
 use cotenant_model::{NodeId, Signal, TaskView, Topology};
 use serde::{Deserialize, Serialize};
 
-/// How much the latest interval counts against those before it (ours: the paper polls its statistics "at its own
-/// parameterizable rate" and prints no rule). Half of what was is forgotten after three intervals.
+/// Weight of the latest interval (ours: the paper polls its statistics "at its own parameterizable rate" and prints no
+/// rule). The past decays by half in three intervals.
 const LATEST: f64 = 0.2;
 
-/// What a task wants from each memory node.
+/// Demand of a task for each memory node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Demand {
-    /// Share of its accesses that go to each node, in the order of [`Topology::nodes`]; they add up to 1.
+    /// Fraction of its accesses to each node, in the order of [`Topology::nodes`]; the sum is 1.
     pub shares: Vec<f64>,
-    /// Accesses per second: those counted by node, else misses of the last cache; 1 where neither is known.
+    /// Accesses per second: counted by node, otherwise misses of the last cache; 1 if neither is known.
     pub rate: f64,
-    /// Accesses were counted; else pages stand in for them.
+    /// Whether accesses were counted; otherwise pages represent them.
     #[serde(default)]
     pub counted: bool,
 }
 
 impl Demand {
-    /// What the interval says, by accesses where they are counted, else by where pages are; `None` where it says
-    /// nothing, because nobody looked or nothing was accessed.
+    /// The interval's demand, by accesses if counted, otherwise by pages; `None` without a look at pages or without
+    /// accesses.
     pub fn seen(topology: &Topology, task: &TaskView) -> Option<Self> {
         let touches = task.touches_by_node.clone().filter(|counts| counts.iter().any(|(_, n)| *n > 0.0));
         let counted: Option<f64> = touches.as_ref().map(|counts| counts.iter().map(|(_, n)| n).sum());
@@ -36,11 +35,10 @@ impl Demand {
         (total > 0.0).then_some(Self { shares, rate, counted: counted.is_some() })
     }
 
-    /// Mixes the latest interval into what was before. Collectors look now and then: where accesses have once been
-    /// counted, pages do not stand in for them in between.
+    /// Adds the latest interval. Collectors count accesses only now and then: pages do not replace them in between.
     pub fn update(&mut self, latest: Self) {
         if self.shares.len() != latest.shares.len() || (latest.counted && !self.counted) {
-            *self = latest; // nothing was before, or it was another machine
+            *self = latest; // no earlier demand, or from another machine
             return;
         }
         if self.counted && !latest.counted {
@@ -51,7 +49,7 @@ impl Demand {
         mix(&mut self.rate, latest.rate);
     }
 
-    /// The node to which most accesses go, and their share.
+    /// The most accessed node, and its fraction.
     pub fn most(&self) -> Option<(usize, f64)> {
         self.shares.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
     }

@@ -1,15 +1,15 @@
-//! Controllers loaded alike (ours, after Das, Ausavarungnirun, Mutlu, Kumar, Azimi: "Application-to-Core Mapping
+//! Balanced load of controllers (ours, after Das, Ausavarungnirun, Mutlu, Kumar, Azimi: "Application-to-Core Mapping
 //! Policies to Reduce Memory System Interference in Multi-Core Systems", HPCA 2013). There each cluster of cores has a
-//! controller, and programs are divided among clusters so that these are loaded alike, their memory with them. Where a
-//! thread sits never changes which controller serves it, so here, too, its memory has to come along.
+//! controller, and programs with their memory are divided evenly among clusters. A thread's place never changes its
+//! controller, so its memory has to move too.
 
 use super::board::{Guest, WORTHWHILE};
 use cotenant_model::policy::Ctx;
 use cotenant_model::{TaskId, View};
 use std::collections::BTreeMap;
 
-/// Chooses processes whose memory is to go from the controller with most accesses to the one with fewest, as long as
-/// that takes 5 % off the former: from then on their guests want the latter.
+/// Chooses processes whose memory should move from the busiest controller to the idlest, as long as that relieves the
+/// former by 5 %; their guests then want the latter.
 pub(super) fn balance(ctx: &Ctx<'_>, view: &View, refused: impl Fn(TaskId) -> bool, guests: &mut [Guest]) {
     let nodes: Vec<usize> = (0..ctx.topology.nodes().len())
         .filter(|&node| ctx.topology.nodes()[node].allowed && !ctx.topology.nodes()[node].cpus.is_empty())
@@ -28,7 +28,7 @@ pub(super) fn balance(ctx: &Ctx<'_>, view: &View, refused: impl Fn(TaskId) -> bo
         let load = |node: &usize| on(guests, &all, *node);
         let by_load = |a: &&usize, b: &&usize| load(a).total_cmp(&load(b)).then(b.cmp(a));
         let (Some(&most), Some(&least)) = (nodes.iter().max_by(by_load), nodes.iter().min_by(by_load)) else { return };
-        // What the fuller of the two would have.
+        // Load of the busier of the two afterwards.
         let after = |members: &[usize]| {
             let total: f64 = members.iter().map(|&i| guests[i].demand.rate).sum();
             let comes = total - on(guests, members, least);

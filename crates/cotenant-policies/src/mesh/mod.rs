@@ -1,6 +1,6 @@
 //! `weighted`, `brute-force` and `overhead`: tasks near the memory that they access (Tumanov, Wise, Mutlu, Ganger:
-//! "Asymmetry-aware execution placement on manycore chips", 2013), and `assignment`, the same solved for all tasks at
-//! once. `docs/policies/asymmetry.md` says what is the paper's and what is ours.
+//! "Asymmetry-aware execution placement on manycore chips", 2013), and `assignment`, which solves all tasks at once.
+//! `docs/policies/asymmetry.md` separates the paper's rules from ours.
 
 mod board;
 mod demand;
@@ -21,48 +21,48 @@ use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
-/// A task that has not run for this many looks gives up its seat.
+/// A task loses its place after this many looks without running.
 const PATIENCE: u32 = 10;
 
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mesh {
-    /// Each task to the weighted mean of the places of the memory that it accesses (§4.1).
+    /// Each task to the weighted mean of the positions of its memory (§4.1).
     Weighted,
-    /// Each task to the free core with the shortest way to the memory that it accesses (§4.1).
+    /// Each task to the free core nearest to its memory (§4.1).
     BruteForce,
     /// All tasks together, exactly (ours).
     Assignment,
-    /// The same, with controllers loaded alike where memory may move (`assignment` with [`MeshSettings::load`]).
+    /// The same with balanced controllers if memory may move (`assignment` with [`MeshSettings::load`]).
     Balanced,
-    /// Everything is collected and nothing is moved: what the collection costs (§4.1).
+    /// Collects everything and moves nothing: the cost of collection (§4.1).
     Overhead,
 }
 
-/// What can be set of these policies.
+/// Settings of these policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeshSettings {
-    /// Ours: `assignment` counts the load of memory controllers. Where memory may move, processes behind a loaded one
-    /// go to one that is loaded less, and their memory with them.
+    /// Ours: `assignment` counts the load of memory controllers. If memory may move, processes behind a busy one move
+    /// to a less busy one with their memory.
     pub load: bool,
 }
 
-/// What they remember.
+/// Their state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MeshState {
     plan: Plan,
-    /// Tasks of which something is known.
+    /// Tasks with known demand.
     known: BTreeMap<TaskId, Known>,
-    /// Whose memory was asked to be moved.
+    /// Requested moves of memory.
     fetched: pages::Fetched,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Known {
     demand: Demand,
-    /// For how many looks it has not run.
+    /// Looks in a row without running.
     idle: u32,
 }
 
@@ -71,7 +71,7 @@ impl MeshState {
         self.known.retain(|id, _| view.task(*id).is_some());
         for task in &view.tasks {
             if let Some(latest) = Demand::seen(ctx.topology, task) {
-                // A task that sleeps when it is first seen gets no seat before it runs.
+                // A task that sleeps at first gets no place before it runs.
                 let known = || Known { idle: PATIENCE, ..Known::default() };
                 self.known.entry(task.info.id).or_insert_with(known).demand.update(latest);
             }
@@ -83,8 +83,7 @@ impl MeshState {
         self.known.retain(|_, known| known.demand.shares.len() == nodes);
     }
 
-    /// Those to be seated, in the order in which they choose: the latency-sensitive ones, then those with most
-    /// accesses.
+    /// Tasks to place in order of choice: latency-sensitive ones, then those with most accesses.
     fn guests(&self, ctx: &Ctx<'_>, view: &View) -> Vec<Guest> {
         let tasks = |task: &&TaskView| self.known.get(&task.info.id).is_some_and(|known| known.idle < PATIENCE);
         let mut guests: Vec<(bool, Guest)> = view
@@ -107,7 +106,7 @@ impl MeshState {
         guests.into_iter().map(|(_, guest)| guest).collect()
     }
 
-    /// The mapping that stands, where it still has a legal seat for each guest.
+    /// The current mapping, if it still has a legal place for each guest.
     fn standing(&self, board: &Board, guests: &[Guest]) -> Option<Seating> {
         let by_cpu = board.by_cpu();
         let seat = |(i, guest): (usize, &Guest)| {
@@ -138,7 +137,7 @@ impl Mesh {
         }
     }
 
-    /// Those to be seated, and what each wants.
+    /// Tasks to place, with their demands.
     fn guests(self, ctx: &Ctx<'_>, view: &View, state: &MeshState) -> Vec<Guest> {
         let mut guests = state.guests(ctx, view);
         if self == Self::Balanced && ctx.config.move_pages {
@@ -147,7 +146,7 @@ impl Mesh {
         guests
     }
 
-    /// Makes the mapping anew, and takes it where it is worth it.
+    /// Renews the mapping, if that pays.
     fn plan(self, ctx: &Ctx<'_>, view: &View, state: &mut MeshState, notes: &mut Vec<String>) {
         let mut guests = self.guests(ctx, view, state);
         let tasks: Vec<&TaskView> = guests.iter().filter_map(|guest| view.task(guest.task)).collect();

@@ -1,5 +1,5 @@
-//! Data to execution (ours): where a thread cannot go to its memory, or its memory is less than what it would leave
-//! behind in caches, the memory comes to the thread.
+//! Data to execution (ours): memory moves to the thread if the thread cannot move to its memory, or would leave more
+//! than that behind in caches.
 
 use super::board::{Board, Guest, WORTHWHILE};
 use cotenant_model::policy::Ctx;
@@ -11,19 +11,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes of a base page, where pages are weighed against caches.
+/// Bytes of a base page, for comparing pages with caches.
 const PAGE: u64 = 4096;
-/// A process' memory is asked for again after so long, since a host moves it bit by bit and new pages come; after a
-/// refusal later.
+/// Interval between requests for a process's memory, because a host moves it gradually and new pages appear; longer
+/// after a refusal.
 const AGAIN: Duration = Duration::from_secs(1);
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
-/// Whose memory was asked to be moved, and until when that is enough; by the task that stood for its process.
+/// Requested moves of memory and how long each is valid, by the task that represents its process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Fetched(BTreeMap<TaskId, Time>);
 
-/// Bytes of the caches that belong to this core alone: what a thread leaves behind when it moves. 0 where none is
-/// known.
+/// Bytes of the caches private to this core, whose contents a moved thread loses. 0 if none is known.
 fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
     let Some(core) = ctx.topology.core_of(cpu).map(|core| &ctx.topology.cores()[core]) else { return 0 };
     let caches =
@@ -31,8 +30,7 @@ fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
     caches.filter(|r| r.cpus.contains(cpu) && r.cpus.is_subset(core)).filter_map(|r| r.capacity).max().unwrap_or(0)
 }
 
-/// Tasks that stay where they are, since their memory is the smaller burden: all of their process is no more than the
-/// caches of their core.
+/// Tasks that stay because their memory is the smaller burden: that of the whole process fits into their core's caches.
 pub(super) fn hold_those_with_little_memory(ctx: &Ctx<'_>, view: &View, board: &Board, guests: &mut [Guest]) {
     let seats = board.by_cpu();
     let homes: Vec<Option<CpuId>> = guests.iter().map(|guest| guest.home).collect();
@@ -63,13 +61,13 @@ impl Fetched {
         }
     }
 
-    /// Whether a task's memory was refused a short while ago.
+    /// Whether a move of the task's memory was recently refused.
     pub(super) fn refused(&self, task: TaskId, now: Time) -> bool {
         self.0.get(&task).is_some_and(|until| *until > now + AGAIN)
     }
 
-    /// Asks for the memory of each process whose threads all sit, or stay, nearest to one node that has not enough of
-    /// it: those of which no thread may go where it would be nearer.
+    /// Requests the memory of each process whose threads all run, or stay, nearest to one node that lacks part of it:
+    /// if none of the threads may move nearer.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn proposals(
         &mut self,
@@ -115,7 +113,7 @@ impl Fetched {
     }
 }
 
-/// The node to which all threads sit nearest, where it is worth it for all of them and none can help itself.
+/// The node nearest to all threads, if the move pays for all of them and no thread can move itself.
 fn node_for(
     ctx: &Ctx<'_>,
     board: &Board,

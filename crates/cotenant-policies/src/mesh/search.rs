@@ -1,4 +1,4 @@
-//! Three ways to give tasks seats near their memory.
+//! Three ways to place tasks near their memory.
 
 use super::board::{Board, Guest, Seat, Seating};
 use cotenant_model::CpuId;
@@ -7,18 +7,17 @@ use pathfinding::prelude::kuhn_munkres_min;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most cells × rows for which the assignment is solved exactly: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on
-/// 960 (release build).
+/// Limit of cells × rows for an exact assignment: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on 960 (release build).
 const EFFORT: usize = 1 << 22;
 
-/// Seats that are not taken yet.
+/// Free places.
 struct Free<'a> {
     board: &'a Board,
     /// By rank and row of distances, in the order of the board.
     seats: Vec<Vec<Vec<usize>>>,
     taken: Vec<bool>,
     by_cpu: BTreeMap<CpuId, usize>,
-    /// The guests that are at a seat already, in turn.
+    /// The guests currently on each place, in order of choice.
     owners: Vec<Vec<usize>>,
     /// The guest that chooses now.
     turn: usize,
@@ -41,9 +40,8 @@ impl<'a> Free<'a> {
         Self { board, seats, taken: vec![false; board.seats.len()], by_cpu, owners, turn: 0 }
     }
 
-    /// Of equal seats the one with the least: where the guest is already, then a seat of no guest that chooses later,
-    /// then the seat of the last of these, then one in the first domain. Without this, the numbers of CPUs would decide
-    /// which guest loses its place.
+    /// Order among equal places: the guest's current one, then one without a later guest, then the one of the last such
+    /// guest, then one in the first domain. Without this, CPU numbers would decide which guest loses its place.
     fn claim(&self, guest: &Guest, seat: usize) -> (bool, Option<Reverse<usize>>, usize) {
         let Seat { cpu, domain, .. } = self.board.seats[seat];
         let later = self.owners[seat].iter().copied().find(|owner| *owner > self.turn);
@@ -60,8 +58,8 @@ impl<'a> Free<'a> {
         !self.taken[seat] && self.board.admits(seat, guest)
     }
 
-    /// Where the guest is already, if it may stay there; else the free seat that it may have with the least
-    /// [`Self::claim`], the first of equals.
+    /// The guest's current place, if it may stay; otherwise the allowed free place with the least [`Self::claim`], the
+    /// first of equals.
     fn of_row(&self, guest: &Guest, rank: usize, row: usize) -> Option<usize> {
         let home = guest.home.and_then(|cpu| self.by_cpu.get(&cpu)).copied().filter(|&home| {
             let seat = &self.board.seats[home];
@@ -71,19 +69,18 @@ impl<'a> Free<'a> {
         home.or_else(|| admitted().min_by_key(|&seat| self.claim(guest, seat)))
     }
 
-    /// The lowest rank at which the guest finds any seat: nobody shares a core while there is another one.
+    /// The lowest rank with a place for the guest: no guests share a core while another core is free.
     fn rank(&self, guest: &Guest) -> Option<usize> {
         let any = |seats: &Vec<usize>| seats.iter().any(|&seat| self.board.admits(seat, guest));
         self.seats.iter().position(|rows| rows.iter().any(any))
     }
 
-    /// The nearest seat of that rank.
+    /// The nearest place of that rank.
     fn nearest(&self, guest: &Guest, rank: usize) -> Option<usize> {
         self.least(guest, rank, self.board.mean_distances(&guest.demand))
     }
 
-    /// The seat of that rank where the row of distances costs least; of equals where the task is already, else the
-    /// first.
+    /// The place of that rank with the least cost of distance; on ties the task's current one, otherwise the first.
     fn least(&self, guest: &Guest, rank: usize, by_row: Vec<f64>) -> Option<usize> {
         let mut best: Option<(f64, _, usize)> = None;
         for (row, distance) in by_row.into_iter().enumerate() {
@@ -100,7 +97,7 @@ impl<'a> Free<'a> {
     }
 }
 
-/// Seats the guests one after the other.
+/// Places the guests one after the other.
 fn in_turn<'a>(
     board: &'a Board,
     guests: &[Guest],
@@ -120,16 +117,16 @@ fn in_turn<'a>(
     seating
 }
 
-/// *Brute force* (§4.1): each guest to the free seat of lowest cost.
+/// *Brute force* (§4.1): each guest to the free place of lowest cost.
 fn greedy(board: &Board, guests: &[Guest]) -> Seating {
     in_turn(board, guests, Free::nearest)
 }
 
-/// *Weighted geometric* (§4.1): each guest to the core at `Σ w_i·(x_i, y_i)`, rounded. Where that is taken the search
-/// goes on downhill: of the cores next to those it has looked at, the one of lowest cost is looked at next.
+/// *Weighted geometric* (§4.1): each guest to the core at `Σ w_i·(x_i, y_i)`, rounded. If that is taken, the search
+/// proceeds downhill: among the neighbours of visited cores, the one of lowest cost is visited next.
 ///
-/// Without coordinates (ours): the weighted mean of points is where the weighted sum of squared distances to them is
-/// least, and that can be looked up in any distances; where that core is taken, the next one by that measure.
+/// Without coordinates (ours): the weighted mean of points minimizes the weighted sum of squared distances, which
+/// exists for any distances; if that core is taken, the next one by that measure.
 pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Seating {
     let Some(nodes) = &board.nodes else {
         return in_turn(board, guests, |free, guest, rank| free.least(guest, rank, board.mean_squares(&guest.demand)));
@@ -163,26 +160,26 @@ pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Seating {
                 .min_by(|&a, &b| cost(&edge[a]).total_cmp(&cost(&edge[b])).then_with(|| edge[a].cmp(&edge[b])));
             next = best.map(|i| edge.swap_remove(i));
         }
-        free.nearest(guest, rank) // on an island of cores that the target is not on
+        free.nearest(guest, rank) // on a group of cores without the target
     };
     in_turn(board, guests, probe)
 }
 
-/// The cheaper one; the first of equals.
+/// The one of lower cost; the first of equals.
 fn cheapest(board: &Board, guests: &[Guest], seatings: impl IntoIterator<Item = Seating>) -> Option<Seating> {
     let all = seatings.into_iter().map(|seating| (board.cost(guests, &seating), seating));
     let best = all.reduce(|a, b| if b.0.total_cmp(&a.0) == Ordering::Less { b } else { a });
     best.map(|(_, seating)| seating)
 }
 
-/// *Brute force*, and never worse than *weighted geometric*: of several tasks, the first ones can take places that
-/// cost the later ones more than the first gain.
+/// *Brute force*, but never worse than *weighted geometric*: first tasks can take places that cost later ones more than
+/// the first gain.
 pub(super) fn brute_force(board: &Board, guests: &[Guest]) -> Seating {
     cheapest(board, guests, [greedy(board, guests), weighted(board, guests)]).unwrap_or_default()
 }
 
-/// The seating of lowest cost of all (ours: Kuhn and Munkres' algorithm, from a library); that of *brute force* and
-/// `false` where there are too many tasks and places for it.
+/// The placement of lowest total cost (ours: Kuhn and Munkres' algorithm, from a library); that of *brute force* and
+/// `false` with too many tasks and places.
 pub(super) fn assignment(board: &Board, guests: &[Guest]) -> (Seating, bool) {
     let quick = brute_force(board, guests);
     let (rows, seats) = (guests.len(), board.seats.len());
@@ -195,10 +192,9 @@ pub(super) fn assignment(board: &Board, guests: &[Guest]) -> (Seating, bool) {
     let of = |guest: &Guest| board.mean_distances(&guest.demand).into_iter().map(|d| d * guest.weight).collect();
     let distances: Vec<Vec<f64>> = guests.iter().map(of).collect();
     let highest = distances.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
-    // Whole numbers, as the library wants them: what a seat's distance costs, then more than all distances together
-    // for a rank, and more than all ranks together for no seat at all. A seat that is not allowed costs more than
-    // none. Of equally dear seatings the one counts in which earlier guests have later domains: what a library takes
-    // of equals depends on the numbers of the cores.
+    // Integer costs for the library: distance, then a rank above all distances together, then no place above all ranks
+    // together; a forbidden place costs more than none. Ties prefer later domains for earlier guests, because the
+    // library's choice depends on core numbers.
     let finest = 1e6;
     let rank = (rows as i64 + 1) * 1_000_002;
     let none = rank * (rows as i64 + 1) * (board.seats.iter().map(|s| s.rank as i64).max().unwrap_or(0) + 1);

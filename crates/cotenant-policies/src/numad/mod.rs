@@ -1,6 +1,6 @@
 //! `numad`: the rules of the Linux NUMA daemon (numad, version 20150602, `manage_loads` and `pick_numa_nodes`): whole
-//! processes to the nodes with most room. A rival to be measured against; `docs/policies/numad.md` says what is its
-//! and what is not modelled.
+//! processes to the nodes with most room. A competitor for comparison; `docs/policies/numad.md` lists its rules and
+//! what is not modelled.
 
 mod pick;
 #[cfg(test)]
@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time to the next look after a process was moved (`-i`).
+/// Time to the next look after a move (`-i`).
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
-/// Time to the next look when nothing was moved (`-i`).
+/// Time to the next look without a move (`-i`).
 const MAX_INTERVAL: Duration = Duration::from_secs(15);
-/// Hundredths of a CPU that a process must use to be looked at.
+/// Least CPU use of a considered process, hundredths of a CPU.
 const CPU_THRESHOLD: u64 = 50;
-/// MiB that a process must have to be looked at.
+/// Least memory of a considered process, MiB.
 const MEMORY_THRESHOLD: u64 = 300;
-/// Percent of what it gets that a process should use (`-u`).
+/// Target utilization of a process's CPUs, percent (`-u`).
 const UTILIZATION: u64 = 85;
-/// Percent of its memory that a process should have on its nodes (`-m`).
+/// Target percentage of a process's memory on its nodes (`-m`).
 const LOCAL_MEMORY: u64 = 90;
-/// A process that was bound is left alone for this long, unless its node is the fullest and another would do better.
+/// A bound process is left alone for this long, unless its node is the fullest and another would be better.
 const REEVALUATION: Duration = Duration::from_secs(300);
-/// How many of its last readings of CPU use count; the highest does.
+/// Number of last readings of CPU use, of which the highest counts.
 const READINGS: usize = 8;
 /// Bytes per page: the base page of x86-64 and most of aarch64.
 const PAGE: u64 = 4096;
@@ -39,15 +39,15 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Numad;
 
-/// What `numad` remembers.
+/// State of `numad`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NumadState {
-    /// Not before then does it look again.
+    /// Time of the next look.
     due: Time,
-    /// Processes that it has seen, in ascending order of id.
+    /// Known processes, in ascending order of id.
     processes: Vec<Process>,
-    /// The process that the last decision wanted to bind, and its place among those before.
+    /// The process that the last decision bound, with its nodes before.
     asked: Option<Asked>,
 }
 
@@ -56,11 +56,11 @@ struct Process {
     pid: u32,
     /// Its last readings of CPU use, hundredths of a CPU, the latest last.
     readings: Vec<u64>,
-    /// Positions of the nodes to which it is bound; empty: it is not.
+    /// Indexes of the nodes to which it is bound; empty: unbound.
     bound: Vec<usize>,
-    /// When it was bound, or found in its place, last.
+    /// The last time it was bound, or found in place.
     bound_at: Option<Time>,
-    /// It would not be bound: not before then again.
+    /// After a refusal: not before this time again.
     refused_until: Option<Time>,
 }
 
@@ -72,10 +72,10 @@ struct Asked {
     bound_at: Option<Time>,
 }
 
-/// A process as the view shows it.
+/// A process in the view.
 struct ProcessView<'a> {
     tasks: Vec<&'a TaskView>,
-    /// MiB on each node; `None` where nobody knows.
+    /// MiB on each node; `None` if unknown.
     on_node: Option<Vec<u64>>,
 }
 
@@ -90,7 +90,7 @@ fn seen<'a>(ctx: &Ctx<'_>, view: &'a View) -> BTreeMap<u32, ProcessView<'a>> {
     for task in &view.tasks {
         let process = all.entry(task.info.pid).or_insert_with(|| ProcessView { tasks: Vec::new(), on_node: None });
         process.tasks.push(task);
-        // Threads share their pages: whoever knows them knows them for all.
+        // Threads share their pages: the pages of one are known for all.
         if let (None, Some(pages)) = (&process.on_node, &task.pages_by_node) {
             let of = |id| pages.iter().filter(|(node, _)| *node == id).map(|(_, n)| n.saturating_mul(PAGE) >> 20).sum();
             process.on_node = Some(ctx.topology.nodes().iter().map(|node| of(node.id)).collect());
@@ -100,7 +100,7 @@ fn seen<'a>(ctx: &Ctx<'_>, view: &'a View) -> BTreeMap<u32, ProcessView<'a>> {
 }
 
 impl NumadState {
-    /// Takes back a binding of which nothing was carried out, and forgets what is not of this machine.
+    /// Undoes a binding that was not carried out at all, and drops nodes that this machine lacks.
     fn learn(&mut self, view: &View, outcomes: &[ActionOutcome], nodes: usize) {
         for process in &mut self.processes {
             if process.bound.iter().any(|&i| i >= nodes) {
@@ -119,14 +119,14 @@ impl NumadState {
         }
     }
 
-    /// Notes each process's use of CPUs; processes that are gone are forgotten.
+    /// Adds each process's CPU use; drops ended processes.
     fn read(&mut self, seen: &BTreeMap<u32, ProcessView<'_>>) {
         let mut old = std::mem::take(&mut self.processes).into_iter().peekable();
         for (&pid, process) in seen {
             while old.next_if(|p| p.pid < pid).is_some() {}
             let mut known = old.next_if(|p| p.pid == pid).unwrap_or(Process { pid, ..Process::default() });
             let shares = process.tasks.iter().filter_map(|t| t.cpu_share());
-            // Whole hundredths, so that the order of threads cannot change the sum.
+            // Rounded to hundredths, so that the order of threads cannot change the sum.
             known.readings.push(shares.map(|share| (share * 100.0).round() as u64).sum());
             if known.readings.len() > READINGS {
                 known.readings.remove(0);
@@ -137,14 +137,14 @@ impl NumadState {
 }
 
 impl Process {
-    /// Hundredths of a CPU: the highest of the last readings.
+    /// Hundredths of a CPU: the maximum of the last readings.
     fn cpus(&self) -> u64 {
         self.readings.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// In the order in which they are looked at: those not bound, the biggest first; then bound ones, by size in steps of
-/// 20 %, and within a step whoever was bound first.
+/// In order of consideration: first unbound processes by size, then bound ones by size in steps of 20 %, and within a
+/// step by the time of binding.
 fn candidates(processes: &[Process], seen: &BTreeMap<u32, ProcessView<'_>>, now: Time) -> Vec<usize> {
     let size = |i: usize| processes[i].cpus() * seen.get(&processes[i].pid).map_or(0, ProcessView::mbs);
     let fit = |i: &usize| {
@@ -165,7 +165,7 @@ fn candidates(processes: &[Process], seen: &BTreeMap<u32, ProcessView<'_>>, now:
     order
 }
 
-/// Whether a process on the fullest node would make the nodes more even elsewhere, so that it need not wait.
+/// Whether moving a process off the fullest node would balance the nodes better, so that it need not wait.
 fn would_do_better(nodes: &[Node], process: &Process, request: &Request) -> bool {
     let with_cpus: Vec<usize> = (0..nodes.len()).filter(|&i| nodes[i].cpus_total > 0).collect();
     let Some(&first) = with_cpus.first() else { return false };
@@ -242,8 +242,8 @@ impl Policy for Numad {
 }
 
 impl NumadState {
-    /// Binds the first process for which other nodes are better than those it has. One at a time: what the next one
-    /// finds is measured after this one has moved.
+    /// Binds the first process with better nodes than its own. Only one, so that the next one is measured after this
+    /// move.
     fn bind_one(
         &mut self,
         ctx: &Ctx<'_>,
@@ -290,7 +290,7 @@ impl NumadState {
             let process = &mut self.processes[i];
             let local: u64 = picked.iter().map(|&n| on[n]).sum();
             if picked == process.bound && local * 100 >= LOCAL_MEMORY * mbs_used {
-                process.bound_at = Some(now); // its threads and its memory are there
+                process.bound_at = Some(now); // threads and memory are there
                 continue;
             }
             let target = picked.iter().fold(CpuSet::new(), |all, &n| all.or(&usable[n]));

@@ -1,44 +1,44 @@
-//! Which nodes a process gets: the daemon's own arithmetic, in its units and whole numbers (hundredths of a CPU, MiB).
+//! The nodes of a process: the daemon's own arithmetic, in its units and integers (hundredths of a CPU, MiB).
 
 use cotenant_model::topology::DistanceUnit;
 use cotenant_model::{Topology, View};
 
-/// A second context of a core counts as this many hundredths of a CPU (`-t`).
+/// Hundredths of a CPU for a second context of a core (`-t`).
 const SECOND_CONTEXT: u64 = 20;
-/// MiB of a node that are never promised.
+/// MiB of a node that are never assigned.
 const MEMORY_MARGIN: u64 = 100;
 /// Hundredths of a CPU at full load.
 const WHOLE: f64 = 100.0;
 
-/// What a node has.
+/// Resources of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub cpus_total: u64,
     pub cpus_free: u64,
-    /// Size and what is left of it, where the size is known.
+    /// Total and free memory, if known.
     pub memory: Option<(u64, u64)>,
 }
 
-/// What a process has and wants.
+/// Use and demand of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
-    /// CPUs that it uses.
+    /// CPUs in use.
     pub cpus_used: u64,
-    /// CPUs that it should find.
+    /// CPUs required.
     pub cpus: u64,
-    /// MiB that it should find.
+    /// MiB required.
     pub mbs: u64,
-    /// MiB that it has on each node.
+    /// MiB in use on each node.
     pub on_node: Vec<u64>,
-    /// The nodes to which it is bound; empty: it is not.
+    /// The nodes to which it is bound; empty: unbound.
     pub bound: Vec<usize>,
-    /// The nodes that its threads may use.
+    /// The nodes allowed for its threads.
     pub allowed: Vec<bool>,
-    /// The nodes' CPUs are thought to suffice: memory decides.
+    /// Whether the nodes' CPUs are assumed to suffice, so that memory decides.
     pub enough_cpus: bool,
 }
 
-/// CPUs of a node and idle time on them; a CPU whose load is unknown is as busy as the managed tasks on it.
+/// CPUs of a node and their idle time; a CPU with unknown load counts as busy with its managed tasks.
 pub(super) fn nodes(topology: &Topology, view: &View, used: &[u64]) -> Vec<Node> {
     let mut busy = vec![0.0; topology.usable().last().map_or(0, |c| c.index() + 1)];
     for task in &view.tasks {
@@ -57,7 +57,7 @@ pub(super) fn nodes(topology: &Topology, view: &View, used: &[u64]) -> Vec<Node>
     let mut last_core = vec![None; topology.cores().len()];
     for cpu in topology.usable().iter() {
         let Some(node) = topology.node_of(cpu) else { continue };
-        // Whole ten-thousandths, so that the order of CPUs cannot change the sum.
+        // Rounded to ten-thousandths, so that the order of CPUs cannot change the sum.
         idle[node] += (WHOLE * WHOLE * (1.0 - busy[cpu.index()].clamp(0.0, 1.0))).round() as u64;
         contexts[node] += 1;
         let first = topology.core_of(cpu).is_none_or(|core| last_core[core].replace(node) != Some(node));
@@ -75,7 +75,7 @@ pub(super) fn nodes(topology: &Topology, view: &View, used: &[u64]) -> Vec<Node>
     nodes
 }
 
-/// Distances as the firmware tells them, 10 = local; without any, Linux's 20 for other nodes.
+/// Distances of the firmware, 10 = local; without any, Linux's 20 for other nodes.
 pub(super) fn distances(topology: &Topology) -> Vec<Vec<u64>> {
     let unit = topology.parts().distances.as_ref().map(|d| d.unit);
     let nodes = topology.nodes();
@@ -97,20 +97,19 @@ pub(super) fn distances(topology: &Topology) -> Vec<Vec<u64>> {
     (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| of(from, to)).collect()).collect()
 }
 
-/// Free memory as the process sees it: what it needs where nobody knows the node's size, so that only CPUs and its
-/// own pages decide.
+/// Free memory for the process: its need if the node's size is unknown, so that only CPUs and its own pages decide.
 fn memory_free(node: &Node, mbs: u64, own: u64) -> u64 {
     node.memory.map_or(mbs + own, |(total, free)| (free + own).min(total))
 }
 
-/// Product of memory and CPUs that are free: what is asked for counts 10 and 6, what is beyond it 4 and 1.
+/// Product of free memory and CPUs: up to the request they weigh 10 and 6, beyond it 4 and 1.
 fn magnitude(mbs: u64, cpus: u64, mbs_free: u64, cpus_free: u64) -> u64 {
     let memory = mbs_free.min(mbs) * 10 + mbs_free.saturating_sub(mbs) * 4;
     let cpu = cpus_free.min(cpus) * 6 + cpus_free.saturating_sub(cpus);
     memory.saturating_mul(cpu)
 }
 
-/// The nodes that a process should have, in ascending order; none where it may use no node that has CPUs.
+/// The target nodes of a process, in ascending order; empty if it may use no node with CPUs.
 pub(super) fn pick(nodes: &[Node], distances: &[Vec<u64>], request: &Request, utilization: u64) -> Vec<usize> {
     let usable: Vec<usize> = (0..nodes.len()).filter(|&i| request.allowed[i] && nodes[i].cpus_total > 0).collect();
     let Some(&first) = usable.first() else { return Vec::new() };
@@ -119,7 +118,7 @@ pub(super) fn pick(nodes: &[Node], distances: &[Vec<u64>], request: &Request, ut
     let mut left: Vec<(u64, u64)> = Vec::new();
     let mut all_cpus_free = 0;
     for (i, node) in nodes.iter().enumerate() {
-        // What it uses already is free for it; where it is bound it likes its memory more.
+        // Its own use counts as free; if bound, its memory weighs more.
         let own = request.on_node[i];
         let (mbs, cpus) = if request.bound.is_empty() {
             (own * 17 / 16, node.cpus_free + request.cpus_used * own / own_mbs)

@@ -1,6 +1,8 @@
 //! Worked by hand, in the daemon's units: hundredths of a CPU, MiB.
 //!
 //! The machine: two packages of four single-context cores, a memory node of 4,096 MiB each, SLIT 10 and 21.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::policy::Config;
@@ -29,7 +31,7 @@ fn bench(node_mib: Option<u64>) -> Bench {
     }
 }
 
-/// Threads of a process (its app), on these CPUs, each of which runs all the time, with MiB on each node.
+/// Threads of a process (its app) on these CPUs, each running all the time, with MiB on each node.
 fn process(view: ViewBuilder, app: u32, cpus: &[u32], mib: [u64; 2]) -> ViewBuilder {
     cpus.iter().fold(view, |view, &cpu| {
         let pages = [(0, mib[0] * MIB), (1, mib[1] * MIB)];
@@ -141,16 +143,16 @@ fn a_bound_process_stays_for_five_minutes_unless_its_node_is_the_fullest() {
     let alone = |bench: &Bench, mib| process(bench.view(), 1, &[0, 1], mib);
     let first = bench.decide(alone(&bench, [500, 0]), 1, &[]);
     assert_eq!(moves(&first), "10→0-3 11→0-3");
-    // Its memory has gone to the other node, and somebody else's fills 1,000 MiB of node 0. Nothing happens before
-    // 301 s; then both nodes offer 400 CPUs (node 0: 200 and the 200 that it uses), node 0 3,096 MiB, node 1 all
-    // 4,096: it follows.
+    // Its memory has moved to the other node, and foreign memory fills 1,000 MiB of node 0. Nothing happens before 301
+    // s; then both nodes offer 400 CPUs (node 0: 200 and the 200 that it uses), node 0 3,096 MiB, node 1 all 4,096: it
+    // follows.
     let gone = |bench: &Bench| alone(bench, [0, 3_000]).task(90, 9, 3).pages(&[(0, 1_000 * MIB)]);
     let early = bench.decide(gone(&bench), 300, &all(&first, Outcome::Applied));
     assert_eq!(moves(&early), "");
     assert_eq!(moves(&bench.decide(gone(&bench), 315, &[])), "10→4-7 11→4-7");
 
-    // Others fill node 0, where it runs: 0 of 400 CPUs free, 400 on node 1, 200 on average. With it (200) on the
-    // other one:
+    // Others fill node 0, where it runs: 0 of 400 CPUs free, 400 on node 1, 200 on average. With it (200) on the other
+    // one:
     // |0 + 200 − 200| + |400 − 200 − 200| = 0 < 400 − 50. Memory: 3596 and 4096 free, 3846 on average:
     // |3596 + 500 − 3846| + |4096 − 500 − 3846| = 500, not less than 500: it stays. With 1 MiB of another on node 0 it
     // may go: 3595, 3845: |4095 − 3845| + |3596 − 3845| = 499 < 501.
@@ -185,7 +187,7 @@ fn the_highest_of_the_last_eight_readings_counts() {
     let busy = view(&bench, 90_000_000).task(2, 1, 1);
     let first = bench.decide(busy, 20, &[]);
     assert_eq!(moves(&first), "1→4-7");
-    // Not carried out; it then hardly runs, but is remembered as busy for seven further looks.
+    // Refused; afterwards it is nearly idle, but counts as busy for seven more looks.
     let denied = all(&first, Outcome::Denied);
     let mut at = 20;
     let mut asked = Vec::new();

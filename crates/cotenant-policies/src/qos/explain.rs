@@ -1,4 +1,4 @@
-//! What the state of `qos` says to those who show it.
+//! The state of `qos` as shown values.
 
 use super::settings::QosConfig;
 use super::state::QosState;
@@ -6,7 +6,7 @@ use cotenant_model::policy::{Bound, Explanation, Limited, ProtectedApp, Statemen
 use cotenant_model::speed::Source;
 
 impl QosState {
-    /// The protected programs and how well they are, those that give way, and how these are throttled.
+    /// The protected programs with their results, the programs that give way, and how these are throttled.
     pub(super) fn explain(&self, config: &QosConfig) -> Explanation {
         let of = |sums: &[f64], i: usize| sums.get(i).copied().unwrap_or_default();
         let protected = config.high.iter().enumerate().map(|(i, high)| {
@@ -44,7 +44,7 @@ impl QosState {
     }
 }
 
-/// What a goal means in seconds, of a speed that is the inverse of a latency.
+/// A goal in seconds, for a speed that is an inverse latency.
 fn bound(source: &Source, alone: Option<f64>, goal: Option<f64>) -> Option<Bound> {
     let Source::Latency(percentile) = source else { return None };
     let alone_s = alone.filter(|alone| *alone > 0.0)?.recip();

@@ -6,8 +6,8 @@
 //!            this phase?              over phases              background, places
 //! ```
 //!
-//! The three know only the words between them ([`phase`]) and the [settings], not each other. [`QosState`] is the
-//! clock: it says when a phase is over, and when to look next.
+//! The three only share the words between them ([`phase`]) and the [settings]. [`QosState`] is the clock: it decides
+//! when a phase ends, and when to look next.
 
 mod actuation;
 pub mod controller;
@@ -37,8 +37,8 @@ impl Policy for Qos {
     type State = QosState;
     type Settings = Option<QosConfig>;
 
-    /// It decides many times a second where naps take turns, by what programs report or are asked, or by counters of
-    /// their threads.
+    /// It decides many times a second if naps alternate, by reported or queried progress, or by counters of their
+    /// threads.
     fn needs(&self) -> Needs {
         let counted = |config: &QosConfig| config.high.iter().any(|high| high.metric == Source::Ipc);
         Needs { glances: true, counts: self.0.as_ref().is_some_and(counted), ..Needs::default() }

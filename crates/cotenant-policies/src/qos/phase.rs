@@ -1,12 +1,12 @@
-//! What measurement, controllers and actuation tell each other: a [`Phase`] is what the low-priority programs do next,
-//! for how long, and why; [`Seen`] is how it went.
+//! The words between measurement, controllers and actuation: a [`Phase`] is the low-priority programs' next behaviour
+//! with its length and reason; [`Seen`] is its result.
 
 use cotenant_model::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// The longest nap. Only the pauses that measure are longer; they are ordered in pieces of at most this.
+/// The longest nap. Only measuring pauses are longer, and are ordered in pieces of at most this.
 pub const LONGEST_NAP: Duration = Duration::from_millis(200);
 
 /// Differences of this many standard deviations are not chance.
@@ -15,25 +15,26 @@ const SURE: f64 = 2.0;
 /// This many answers beyond the goal are no chance among a few dozen.
 const ALARMING: f64 = 3.0;
 
-/// Where so many may be beyond a quantile, what is beyond it tells enough for older answers not to be needed.
+/// With this many allowed beyond a quantile, those beyond it suffice without older answers.
 pub(super) const MANY: f64 = 10.0;
 
-/// What the low-priority programs do for some time.
+/// Behaviour of the low-priority programs for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Share of the time in which they run: 0 = they nap, 1 = they run, between = both in quick turns.
+    /// Fraction of time in which they run: 0 = nap, 1 = run, between = both in quick turns.
     pub duty: f64,
-    /// For how long.
+    /// Its duration.
     pub lasts: Lasts,
     /// Why.
     pub why: Why,
-    /// Whether they run in the background: only where no other program wants the CPU, as far as the kernel can do that.
+    /// Whether they run in the background: only on otherwise idle CPUs, as far as the kernel supports that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
-    /// Whether they run away from the high-priority programs, as far as there is room; only `steady` says so itself.
+    /// Whether they run away from the high-priority programs, as far as there is room; only `steady` requests it
+    /// itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub aside: bool,
-    /// The figures that decided, where any did.
+    /// The deciding figures, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
 }
@@ -44,17 +45,17 @@ impl Phase {
         Self { duty, lasts: Lasts::For(lasts), why, held: None, background: false, aside: false }
     }
 
-    /// A nap, cut to the longest that is allowed.
+    /// A nap, cut to the longest allowed.
     pub(super) fn nap(lasts: Duration, why: Why) -> Self {
         Self::new(0.0, lasts.min(LONGEST_NAP), why)
     }
 
-    /// Whether it is so because no speed is known.
+    /// Whether its reason is an unknown speed.
     pub(super) fn is_blind(&self) -> bool {
         matches!(self.why, Why::Unknown | Why::Silent)
     }
 
-    /// The same with the figures that decided.
+    /// The same with the deciding figures.
     pub(super) fn by(self, held: Option<Held>) -> Self {
         Self { held, ..self }
     }
@@ -65,12 +66,12 @@ impl Phase {
     }
 }
 
-/// A figure of a high-priority program, and the threshold that it was compared with.
+/// A figure of a high-priority program, with its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// The program, by its place among those of high priority.
+    /// The program's index among those of high priority.
     pub high: usize,
-    /// What the figure is.
+    /// The kind of figure.
     pub figure: Figure,
     /// The figure.
     pub value: f64,
@@ -84,24 +85,23 @@ pub struct Held {
 pub enum Figure {
     /// A speed.
     Speed,
-    /// The share of its speed alone that a program kept.
+    /// The fraction of its speed alone that a program kept.
     Kept,
-    /// The share of its speed alone that it lost.
+    /// The fraction of its speed alone that it lost.
     Lost,
-    /// The share that a program kept of what others leave of its speed alone.
+    /// The fraction kept of what others leave of its speed alone.
     Left,
 }
 
 impl Held {
-    /// `None` where one is no finite number, which recordings do not hold.
+    /// `None` for a non-finite number, which recordings cannot hold.
     pub(super) fn new(high: usize, figure: Figure, value: f64, threshold: f64) -> Option<Self> {
         (value.is_finite() && threshold.is_finite()).then_some(Self { high, figure, value, threshold })
     }
 }
 
 impl fmt::Display for Held {
-    /// `{app} kept 87.1 % of its speed alone < 90.0 %`: the reader of a reason knows the program's name, and puts it
-    /// in.
+    /// `{app} kept 87.1 % of its speed alone < 90.0 %`: the reader of a reason fills in the program's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figure, value, threshold, .. } = *self;
         let relation = if value < threshold { '<' } else { '≥' };
@@ -120,51 +120,51 @@ impl fmt::Display for Held {
     }
 }
 
-/// How long a phase lasts.
+/// Duration of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lasts {
     /// This long.
     For(Duration),
-    /// This long at most, and only until a speed is known.
+    /// At most this long, and only until a speed is known.
     UntilKnown(Duration),
-    /// Until the source has been read this many times about this phase alone.
+    /// Until the source has been read this many times for this phase alone.
     Readings(u32),
 }
 
-/// Why a phase is as it is.
+/// Reason of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The speed alone is measured.
     Baseline,
-    /// A pause that tells whether the low-priority programs caused a miss.
+    /// A pause that checks whether low-priority programs caused a miss.
     Blame,
-    /// A pause that makes up for answers beyond the goal.
+    /// A pause that repays answers beyond the goal.
     MakeUp,
-    /// Contention is looked for: a short nap, then a short run.
+    /// A check for contention: a short nap, then a short run.
     Check,
-    /// Nothing is wrong.
+    /// No contention.
     Fine,
     /// Naps keep the goal.
     Contention,
     /// Between naps.
     Between,
-    /// The speed is not known: nothing is throttled for it.
+    /// Unknown speed, for which nothing is throttled.
     Unknown,
-    /// It has not been known for so long that what was known says nothing of now.
+    /// Unknown for so long that the last known speed is outdated.
     Silent,
     /// A higher duty is tried.
     Increase,
     /// The goal was missed.
     Decrease,
-    /// The goal was missed, and the waits for a CPU were behind the low-priority programs.
+    /// The goal was missed, and the waits for a CPU were behind low-priority programs.
     Waits,
     /// At the goal.
     Hold,
-    /// The goal is missed as much in a pause as without, or the waits for a CPU are behind others.
+    /// The goal is missed in a pause too, or the waits for a CPU are behind others.
     Others,
-    /// Others leave next to nothing of the machine.
+    /// Others use nearly all of the machine.
     Crowded,
 }
 
@@ -190,47 +190,47 @@ impl fmt::Display for Why {
     }
 }
 
-/// How a phase went.
+/// Result of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseResult {
-    /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
+    /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` if unknown.
     pub speeds: Vec<Option<f64>>,
-    /// The same as measured, where programs with goals of their own are made ones with the controller's.
+    /// The same as measured; programs with goals of their own are converted to the controller's goal.
     pub measured: Vec<Option<f64>>,
-    /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
+    /// The same by everything counted in it, however coarsely: nothing is lost between phases.
     pub counted: Vec<Option<f64>>,
-    /// How far each is from its goal, where single latencies tell that.
+    /// Distance of each from its goal, if single latencies show it.
     pub excess: Vec<Option<Excess>>,
-    /// The speed alone by all pauses so far, where single latencies tell that, and this was one.
+    /// The speed alone over all pauses so far, if single latencies show it and this was a pause.
     pub alone: Vec<Option<f64>>,
-    /// Of the CPU time that the low-priority programs wanted, the share that they had.
+    /// Fraction of the wanted CPU time that low-priority programs got.
     pub taken: Option<f64>,
     /// Whether they can go aside.
     pub room: bool,
-    /// Whether the background is no means: they run beside the others all the time.
+    /// Whether there is no background class: they run beside the others all the time.
     pub no_background: bool,
     /// Whether others, and the high-priority programs, fill the machine.
     pub crowded: bool,
-    /// Time between two batches of progress, where the phase showed that; the longest of all programs.
+    /// Time between two batches of progress, if the phase showed it; the longest of all programs.
     pub grain: Option<Duration>,
-    /// Whether nothing has been heard of each for long.
+    /// Whether each has been silent for long.
     pub silent: Vec<bool>,
-    /// What each waited for a CPU behind; `None` where the kernel does not show that.
+    /// Causes of each one's waits for a CPU; `None` if the kernel does not show them.
     pub waited: Vec<Option<Waited>>,
 }
 
 /// Waits of a high-priority program for a CPU, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
-    /// How long that was counted.
+    /// Observed seconds.
     pub of_s: f64,
-    /// Behind the low-priority programs.
+    /// Waits behind low-priority programs.
     pub low_s: f64,
-    /// Behind other programs, the kernel and the host.
+    /// Waits behind other programs, the kernel and the host.
     pub others_s: f64,
 }
 
-/// What a high-priority program waited behind.
+/// The cause of a high-priority program's waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// The low-priority programs.
@@ -239,15 +239,15 @@ pub enum Behind {
     Others,
 }
 
-/// Seconds of waiting per second that may make latencies longer: a wait of 1 ms each second. Less is how CPUs wake up.
+/// Seconds of waiting per second that may lengthen latencies: 1 ms each second. Less is normal for CPU wake-ups.
 const HARMFUL: f64 = 1e-3;
 
-/// From this share of the waits on it is their doing, and below the other one it is not.
+/// Fractions of the waits: from the first on low-priority programs are the cause, below the second they are not.
 const THEIRS: f64 = 0.5;
 const NOT_THEIRS: f64 = 0.1;
 
 impl Waited {
-    /// What it waited behind, where that is beyond doubt.
+    /// The certain cause of its waits.
     fn behind(&self) -> Option<Behind> {
         let all = self.low_s + self.others_s;
         let share = self.low_s / all;
@@ -266,12 +266,12 @@ impl PhaseResult {
         self.speeds.iter().any(|speed| usable(*speed).is_some())
     }
 
-    /// What a program, by its place, waited for a CPU behind, where that is beyond doubt.
+    /// The certain cause of waits for a CPU of a program, by its index.
     pub(super) fn behind(&self, high: usize) -> Option<Behind> {
         self.waited.get(high).copied().flatten()?.behind()
     }
 
-    /// Whether nothing has been heard of any program for long.
+    /// Whether all programs have been silent for long.
     pub(super) fn is_silent(&self) -> bool {
         !self.silent.is_empty() && self.silent.iter().all(|silent| *silent)
     }
@@ -282,34 +282,33 @@ pub(super) fn usable(speed: Option<f64>) -> Option<f64> {
     speed.filter(|speed| cotenant_model::speed::usable(*speed))
 }
 
-/// How many latencies are beyond the goal for their quantile, against how many may be. Single latencies tell more than
-/// their quantile does: while few are disturbed, their number is in proportion to the time in which others disturb
-/// them.
+/// Number of latencies beyond the goal for their quantile, against the allowed number. Single latencies are more
+/// precise than their quantile: while few are disturbed, their number is proportional to the time of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excess {
-    /// How many were beyond it.
+    /// Number beyond it.
     beyond: f64,
-    /// How many may be.
+    /// Allowed number.
     may: f64,
     /// Distance from the goal, in standard deviations.
     deviations: f64,
-    /// How many more than may be were beyond it, without what is chance; below 0: fewer.
+    /// Certain excess over the allowed number, without chance; below 0: fewer.
     pub over: f64,
-    /// Whether it is surely more than alone, as far as that is known.
+    /// Whether it is certainly more than alone, as far as that is known.
     worse: bool,
-    /// Whether all answers since the last pause say so.
+    /// Whether all answers since the last pause confirm it.
     lasting: bool,
 }
 
 impl Excess {
-    /// Where `beyond` of `count` latencies are beyond the goal for their quantile `q` (0–1).
+    /// `beyond` of `count` latencies are beyond the goal for their quantile `q` (0–1).
     pub fn of(beyond: f64, count: u64, q: f64) -> Self {
         let may = (1.0 - q) * count as f64;
         let deviations = (beyond - may).abs() / (q * may).sqrt();
         Self { beyond, may, deviations, over: beyond - may, worse: true, lasting: false }
     }
 
-    /// The same next to what was beyond the goal alone, of which few answers tell, and in all the time since.
+    /// The same compared with the few answers known alone, and with all since.
     #[must_use]
     pub fn against(self, alone: &Self, since: &Self) -> Self {
         let bound = (alone.seen().sqrt() + SURE * alone.deviation()).powi(2);
@@ -323,50 +322,50 @@ impl Excess {
         self.may > 0.0
     }
 
-    /// Of those that may be, the share that was beyond it; 1 is at the goal.
+    /// Number beyond over the allowed number; 1 is at the goal.
     pub fn seen(&self) -> f64 {
         self.beyond / self.may
     }
 
-    /// That share at most, given how few were seen.
+    /// Upper bound of that ratio, given the small count.
     pub fn most(&self) -> f64 {
-        // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3
+        // A count of k is at most k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3
         // (Poisson, one-sided).
         (self.beyond + 1.0 + SURE * (self.beyond + 1.0).sqrt()) / self.may
     }
 
-    /// Standard deviation of the square root of that share: the roots of counts have one of a half, whatever the count.
+    /// Standard deviation of the square root of that ratio: roots of counts have one of a half for any count.
     fn deviation(&self) -> f64 {
         0.5 / self.may.sqrt()
     }
 
-    /// Whether it is certain on which side of the goal this is.
+    /// Whether the side of the goal is certain.
     pub fn is_sure(&self) -> bool {
         self.deviations >= SURE && (self.worse || self.beyond <= self.may)
     }
 
-    /// Whether it is certain that the goal is missed, and not so alone.
+    /// Whether the goal is certainly missed, and not when alone.
     pub fn is_missed(&self) -> bool {
         self.lasting || self.worse && self.beyond > self.may
     }
 
-    /// Whether that is no chance: in this moment, or by all the time since the last pause.
+    /// Whether it is no chance: in this moment, or over all the time since the last pause.
     pub fn is_certain(&self) -> bool {
         self.lasting || self.is_alarming()
     }
 
-    /// Whether this is no chance, however often it is asked.
+    /// Whether it is no chance even after many checks.
     pub fn is_alarming(&self) -> bool {
         let deviations = (self.seen().sqrt() - 1.0) / self.deviation();
         self.worse && self.beyond >= ALARMING && deviations >= 1.3 * SURE
     }
 
-    /// Whether surely a larger share of the answers is beyond it than in `other`, by the square roots of both shares.
+    /// Whether certainly a larger fraction of answers is beyond it than in `other`, by the square roots of both.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         self.seen().sqrt() - other.seen().sqrt() >= SURE * self.deviation().hypot(other.deviation())
     }
 
-    /// Whether the goal is likely enough kept, where a miss would soon be seen.
+    /// Whether the goal probably holds, where a miss would soon show.
     pub fn is_likely_kept(&self) -> bool {
         self.seen() <= 0.5
     }
@@ -376,7 +375,7 @@ impl Excess {
 mod tests {
     use super::*;
 
-    /// Of a p99: one in a hundred may be beyond the goal.
+    /// For a p99: one in a hundred may be beyond the goal.
     fn p99(beyond: f64, count: u64) -> Excess {
         Excess::of(beyond, count, 0.99)
     }
@@ -391,10 +390,10 @@ mod tests {
             (5.1, 1_000, -4.9, [false, false, false, false]),
             (10.0, 1_000, 0.0, [false, false, false, false]),
             (11.0, 1_000, 1.0, [false, true, false, false]),
-            // 2.86 deviations are no chance; however often it is asked, 2.39 of square roots may be one.
+            // 2.86 deviations are no chance; after many checks, 2.39 of square roots may be one.
             (19.0, 1_000, 9.0, [true, true, false, false]),
             (20.0, 1_000, 10.0, [true, true, true, false]),
-            // Two alone alarm nobody.
+            // Two alone are no alarm.
             (2.0, 1, 1.99, [true, true, false, false]),
             (3.0, 1, 2.99, [true, true, true, false]),
         ] {
@@ -417,7 +416,7 @@ mod tests {
             (30.0, p99(30.0, 1_000), 12.675, true, true),
             (17.0, p99(10.0, 1_000), 0.0, false, false),
             (5.0, p99(5.0, 1_000), -5.0, false, false),
-            // All the time since the last pause tells more, if it was long enough.
+            // The whole time since the last pause is more precise if long enough.
             (20.0, p99(30.0, 1_000), 2.675, true, true),
             (20.0, p99(29.0, 990), 2.675, false, false),
         ] {

@@ -1,4 +1,4 @@
-//! The clock of `qos`: when a phase is over, and when to look next.
+//! The clock of `qos`: when a phase ends, and when to look next.
 
 use super::actuation::step::Step;
 use super::actuation::steps::{Moment, Ordered, RENEWED};
@@ -13,14 +13,14 @@ use cotenant_model::{AppId, Reason, Time, Topology, View, number};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often to look at progress in a pause that measures: where it comes in batches, which are counted from one to the
-/// other, and else.
+/// Sampling intervals of progress in a measuring pause: batched progress, which is counted from batch to batch, and
+/// other progress.
 const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
 
-/// How often to look whether an unknown speed has become known.
+/// Sampling interval while a speed is unknown.
 const KNOWN: Duration = Duration::from_millis(25);
 
-/// After programs begin to run all the time, look as often for this long, and ask servers more often.
+/// After programs begin to run all the time, sample this often for this long, and query servers more often.
 const TRIAL: Duration = Duration::from_secs(1);
 
 /// Nanoseconds.
@@ -29,16 +29,16 @@ const SECOND: u64 = 1_000_000_000;
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
-/// What `qos` remembers.
+/// State of `qos`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QosState {
-    /// State of the controller; `None`: nothing is to be kept now.
+    /// State of the controller; `None`: nothing is protected now.
     controller: Option<controller::State>,
-    /// The phase that goes on.
+    /// The current phase.
     pub phase: Option<Phase>,
-    /// When it began.
+    /// Its start.
     pub(super) began: Time,
-    /// Since when the low-priority programs do something else than before.
+    /// Time of the last change in the low-priority programs' behaviour.
     #[serde(default)]
     tried: Time,
     /// Speed in this phase, by high-priority program.
@@ -46,33 +46,33 @@ pub struct QosState {
     /// CPU time of the low-priority programs in this phase.
     #[serde(default)]
     taken: Taken,
-    /// What each high-priority program waited behind in this phase, where that is seen.
+    /// Causes of each high-priority program's waits in this phase, if observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waited: Vec<Option<Waited>>,
-    /// How full others make the machine.
+    /// Load of the machine by others.
     #[serde(default, skip_serializing_if = "is_default")]
     crowd: Crowd,
     #[serde(flatten)]
     ordered: Ordered,
-    /// Where programs run.
+    /// Places of programs.
     #[serde(default)]
     pub away: Away,
     /// Whether naps or limits throttle them.
     #[serde(default)]
     pub ladder: Ladder,
-    /// Latencies on the way to a reading, by high-priority program.
+    /// Latencies gathered for a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
-    /// When each high-priority program was heard last, and the window of that reading; without one since the beginning.
+    /// Time and window of each high-priority program's last reading; since the beginning without one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     heard: Vec<(Time, Option<Duration>)>,
-    /// Whether that is so long ago that what was known says nothing of now.
+    /// Whether that is too long ago.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) silent: Vec<bool>,
-    /// The speed alone by readings in pauses, likewise.
+    /// The speed alone from readings in pauses, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     by_pauses: Vec<Pauses<f64>>,
-    /// When each speed alone was measured.
+    /// Time of each measurement of a speed alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     alone_at: Vec<Time>,
     /// Speed of each high-priority program in phases without the others; a moving mean.
@@ -86,13 +86,13 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl QosState {
-    /// What a high-priority program, by its place, would have done alone, in the unit of [`QosSums::speeds`]; `None`
-    /// before its speed alone is known.
+    /// Work that a high-priority program, by its index, would have done alone, in the unit of [`QosSums::speeds`];
+    /// `None` before its speed alone is known.
     pub fn expected(&self, high: usize) -> Option<f64> {
         Some(self.total.alone(high, self.alone.get(high).copied().flatten()?))
     }
 
-    /// The speed alone of a high-priority program, by its place, as it was measured.
+    /// The measured speed alone of a high-priority program, by its index.
     pub(super) fn measured_alone(&self, high: usize) -> Option<Alone> {
         let speed = self.alone.get(high).copied().flatten()?;
         let of = |kept: Option<Measurement>| kept.filter(|kept| kept.speed.to_bits() == speed.to_bits())?.told();
@@ -101,7 +101,7 @@ impl QosState {
         Some(Alone { speed, interval, at: self.alone_at.get(high).copied().unwrap_or_default() })
     }
 
-    /// The programs that others make miss their goal.
+    /// Programs that miss their goal because of others.
     pub(super) fn slowed(&self, config: &QosConfig) -> Vec<AppId> {
         let left = self.controller.as_ref().and_then(controller::State::reference).unwrap_or_default();
         let slowed = |((high, left), alone): ((&High, Option<f64>), &Option<f64>)| {
@@ -110,7 +110,7 @@ impl QosState {
         config.high.iter().zip(left).zip(&self.alone).filter_map(slowed).collect()
     }
 
-    /// Goes on to the next phase where this one is over; whether it did.
+    /// Starts the next phase if this one has ended; returns whether it did.
     pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, topology: &Topology, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
             self.heard = vec![(now, None); config.high.len()];
@@ -151,19 +151,19 @@ impl QosState {
         let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
         let why = if phase.is_blind() && seen.is_silent() { Why::Silent } else { phase.why };
         let phase = Phase { why, ..phase };
-        // What a controller has forgotten, since it may be another now, stands with its age until a pause says so.
+        // A value that the controller dropped as possibly outdated stays with its age until a pause replaces it.
         if let Some(alone) = controller.alone().filter(|alone| alone.iter().any(Option::is_some)) {
             self.alone.resize(config.high.len(), None);
             self.alone.iter_mut().zip(alone).for_each(|(kept, alone)| *kept = alone.or(*kept));
         }
         self.alone_at.resize(self.alone.len(), now);
-        // A pause is over when something else begins: what was seen in its last part is the speed alone.
+        // A pause ends when another phase begins: its last part gives the speed alone.
         let paused = old.duty <= 0.0 && phase.duty > 0.0;
         for (i, at) in self.alone_at.iter_mut().enumerate() {
             let told = seen.speeds.get(i).copied().flatten().filter(|_| paused);
             let changed = self.alone[i] != before.get(i).copied().flatten();
             if let (Some(alone), Source::Ipc | Source::Progress) = (self.alone[i], &config.high[i].metric) {
-                // Neighbours are disturbed together: one a second tells as much.
+                // Neighbouring readings share disturbances: one a second is as informative.
                 let another = now.0 / SECOND > at.0 / SECOND || before.get(i).copied().flatten().is_none();
                 self.by_pauses.resize_with(self.by_pauses.len().max(i + 1), Pauses::default);
                 self.by_pauses[i].follow(alone, told.filter(|_| another));
@@ -179,7 +179,7 @@ impl QosState {
         true
     }
 
-    /// Which programs have fallen silent since, and which speak again.
+    /// Programs that have fallen silent since, and programs that report again.
     pub(super) fn silences(&self, config: &QosConfig, view: &View, before: &[bool]) -> Vec<String> {
         let before = before.iter().copied().chain(std::iter::repeat(false));
         let says = |(i, before): (usize, bool)| {
@@ -198,7 +198,7 @@ impl QosState {
         before.enumerate().take(config.high.len()).filter_map(says).collect()
     }
 
-    /// Nothing is to be kept any more.
+    /// Ends the protection.
     pub(super) fn let_go(&mut self) -> bool {
         (self.controller, self.phase) = (None, None);
         self.silent.clear();
@@ -220,14 +220,14 @@ impl QosState {
         self.waited.clear();
     }
 
-    /// What is to be ordered now, in a phase that has just begun or goes on; without one, everything is taken back.
+    /// Orders due now, in a phase that begins or continues; without a phase, everything is undone.
     pub(super) fn steps(&mut self, config: &QosConfig, new: bool, now: Time) -> Vec<Step> {
         let Self { ladder, alone, phase, began, .. } = self;
         let moment = Moment { config, ladder, phase: *phase, began: *began, new, now, alone };
         self.ordered.steps(&moment, &mut self.total.naps)
     }
 
-    /// Why a step is taken, with the figures that decided.
+    /// The reason of a step, with the deciding figures.
     pub(super) fn reason(&self, config: &QosConfig, step: Step) -> Reason {
         let Some(phase) = self.phase else { return Reason::new("controller", NOBODY) };
         let duty =
@@ -246,11 +246,11 @@ impl QosState {
         }
     }
 
-    /// Adds what the view tells of the speeds.
+    /// Adds the speeds of a view.
     fn measure(&mut self, config: &QosConfig, view: &View, phase: Phase) {
         self.total.pass(view.interval.as_secs_f64(), phase.duty, config.high.len());
         self.gathered.resize_with(config.high.len(), Gathered::default);
-        // While nothing is known one such phase follows another, and a reading may take longer than each.
+        // While nothing is known, such phases follow each other, and a reading may take longer than one.
         let from = if phase.is_blind() { self.tried } else { self.began } + config.settling(&phase);
         let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
         // In a pause that measures the speed alone, answers are compared with themselves.
@@ -264,7 +264,7 @@ impl QosState {
             }
             let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);
             let news = news.and_then(|_| high.metric.reading(view, app)).map(|reading| (reading.at, reading.window));
-            // One whose histogram does not tell its quantile answers all the same.
+            // A program whose histogram does not reach its quantile still answers.
             let clipped = high.metric.clipped(view, app).map(|clipped| (clipped.at, clipped.window));
             if let (Some(heard), Some((at, window))) = (self.heard.get_mut(i), news.or(clipped)) {
                 *heard = (at, Some(window));
@@ -285,8 +285,8 @@ impl QosState {
         }
     }
 
-    /// Whether nothing can be judged: others fill the machine, and the low-priority programs can be kept from taking
-    /// any of it from them.
+    /// Whether nothing can be measured: others fill the machine, and low-priority programs can be kept from taking from
+    /// them.
     fn is_crowded(&self, config: &QosConfig) -> bool {
         self.crowd.is_full && self.ladder.has_background(config)
     }
@@ -301,12 +301,12 @@ impl QosState {
                 let known = || self.sums.iter().filter(|sum| sum.readings > 0);
                 let any = known().next().is_some();
                 let enough = any && known().all(|sum| sum.readings >= n);
-                // After the time of one reading without any sign, nothing more is waited for.
+                // After the time of one reading without a sign, the wait ends.
                 let silent = !any && self.gathered.iter().all(Gathered::is_empty);
                 let gone = !self.silent.is_empty() && self.silent.iter().all(|silent| *silent);
                 let alarming = |sum: &Sum| sum.excess.is_some_and(|excess| excess.is_alarming());
                 let alarm = phase.duty >= 1.0 && self.sums.iter().any(alarming);
-                // It measures nothing any more.
+                // It no longer measures anything.
                 let in_vain = phase.why == Why::Baseline && self.sums.iter().any(|sum| sum.clipped);
                 let in_vain = in_vain || phase.duty <= 0.0 && self.is_crowded(config);
                 enough || alarm || gone || in_vain || now >= self.began + config.patience * if silent { 1 } else { n }
@@ -314,13 +314,12 @@ impl QosState {
         }
     }
 
-    /// When the trial of letting the low-priority programs run all the time ends; servers are asked more often until
-    /// then.
+    /// End of the trial at full duty; servers are queried more often until then.
     pub fn trial_ends(&self) -> Option<Time> {
         self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
     }
 
-    /// When something is due.
+    /// Time of the next action.
     pub(super) fn next(&self, config: &QosConfig, now: Time) -> Time {
         let Some(phase) = self.phase else { return Time(u64::MAX) };
         let Ordered { napping_until, turn_ends, .. } = self.ordered;
@@ -328,8 +327,7 @@ impl QosState {
         let renewed = Time(napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
         let settled = self.began + config.settling(&phase);
         match phase.lasts {
-            // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two
-            // are its own.
+            // A phase is sampled when it has settled and when it ends, so that the counts between are its own.
             Lasts::For(time) => {
                 let next = if now < settled { settled } else { self.began + time };
                 let napping = phase.duty <= 0.0 && napping_until < self.began + time;
@@ -344,7 +342,7 @@ impl QosState {
             Lasts::Readings(_) if phase.duty <= 0.0 => renewed,
             Lasts::Readings(_) if phase.duty < 1.0 && !self.ordered.is_limited() => turn_ends.max(now),
             Lasts::Readings(_) => {
-                // What is tried is stopped soon where it does harm.
+                // A harmful trial is stopped soon.
                 let answers = || config.high.iter().any(|high| matches!(high.metric, Source::Latency(_)));
                 let tries = self.trial_ends().is_some_and(|end| now < end) && answers();
                 if tries { now + KNOWN } else { Time(u64::MAX) }

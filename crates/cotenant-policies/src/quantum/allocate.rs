@@ -1,4 +1,4 @@
-//! Where the selected jobs run: what arrives at the caches of each level is balanced, from the last level inward.
+//! The places of selected jobs: arrivals at the caches of each level are balanced, from the last level inward.
 
 use super::round::{Job, Round};
 use super::select::nearest;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The levels of cache of a machine, the last first, each with the CPUs of its caches.
 pub(super) struct Levels {
     caches: Vec<(u8, Vec<CpuSet>)>,
-    /// The first level that some CPUs share; 0 where none is.
+    /// The first level that some CPUs share; 0 without one.
     first_shared: u8,
     /// CPUs in the order in which they are filled: first contexts of all cores before second ones.
     rank: BTreeMap<CpuId, (usize, CpuId)>,
@@ -36,7 +36,7 @@ impl Levels {
         Self { caches: levels.into_iter().rev().collect(), first_shared, rank }
     }
 
-    /// For each level, the signals that tell what arrives at its caches, best first: misses of the level below it.
+    /// For each level, the signals for arrivals at its caches, best first: misses of the level below it.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (u8, &'static [Signal])> + '_ {
         self.caches.iter().filter_map(|&(level, _)| {
             let private_below = level == self.first_shared;
@@ -53,12 +53,12 @@ impl Levels {
     }
 }
 
-/// Part of a job: how many of its CPUs are still to be chosen.
+/// Part of a job: the number of CPUs still to be chosen.
 #[derive(Clone)]
 struct Part {
     job: usize,
     width: usize,
-    /// The CPUs that it may use; `None`: all.
+    /// Its allowed CPUs; `None`: all.
     allowed: Option<CpuSet>,
 }
 
@@ -67,14 +67,14 @@ impl Part {
         self.allowed.as_ref().is_none_or(|allowed| allowed.intersects(cpus))
     }
 
-    /// How many of these CPUs it may use.
+    /// Number of these CPUs that are allowed.
     fn choice(&self, cpus: &CpuSet) -> usize {
         self.allowed.as_ref().map_or(cpus.len(), |allowed| allowed.and(cpus).len())
     }
 }
 
-/// Chooses CPUs for the jobs that run (TPDS Algorithm 1, lines 18–28). Where there are fewer threads than CPUs, each
-/// cache gets its share of them. A job whose CPUs are all taken shares those that it may use.
+/// Chooses CPUs for the running jobs (TPDS Algorithm 1, lines 18–28). With fewer threads than CPUs, each cache gets its
+/// share of them. A job whose CPUs are all taken shares its allowed ones.
 pub(super) fn allocate(round: &Round<'_>, levels: &Levels, jobs: &mut [Job]) {
     let mut parts = Vec::new();
     for (i, job) in jobs.iter_mut().enumerate() {
@@ -126,7 +126,7 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
     let threads = |parts: &[Part]| parts.iter().map(|p| p.width).sum::<usize>();
     let all = threads(&parts);
     let per_slot = parts.iter().map(|p| rate(p) * p.width as f64).sum::<f64>() / all.max(1) as f64;
-    // By rate, and by place in the queue among equals. Seated jobs are removed.
+    // By rate, and on ties by place in the queue. Placed jobs are removed.
     let mut waiting: Vec<(f64, usize)> = parts.iter().map(rate).enumerate().map(|(k, rate)| (rate, k)).collect();
     waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let all_may_use_all = parts.iter().all(|p| p.allowed.is_none());
@@ -170,7 +170,7 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
     given
 }
 
-/// Gives the jobs of a group without further caches their CPUs; those with fewest to choose from come first.
+/// Assigns CPUs to the jobs of a group without further caches; those with the fewest choices come first.
 fn seat(all: &Levels, group: &CpuSet, mut parts: Vec<Part>, jobs: &mut [Job], free: &mut CpuSet) {
     parts.sort_by_key(|p| p.choice(group));
     for part in parts {

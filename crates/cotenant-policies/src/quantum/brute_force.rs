@@ -1,11 +1,11 @@
-//! Selection and allocation against a search of everything that could have been chosen.
+//! Selection and allocation against an exhaustive search.
 //!
-//! The fitness of a job is `1 / |what is left of the target, per CPU that is left − its rate per CPU|` (TPDS Algorithm
-//! 1, line 15), and each choice changes what is left. So the optimum is that *sequence* of choices of which the first
-//! has the highest fitness, among those the second, and so on; among equals the one nearest the head of the queue. Here
-//! all sequences are listed and compared.
+//! The fitness of a job is `1 / |remaining target per remaining CPU − its rate per CPU|` (TPDS Algorithm 1, line 15),
+//! and each choice changes the remainder. So the optimum is the *sequence* of choices whose first has the highest
+//! fitness, among those the second, and so on; ties prefer the head of the queue. Here all sequences are listed and
+//! compared.
 //!
-//! It is not the set that comes nearest to the target: that would not be the printed algorithm
+//! It is not the set nearest to the target: that would not be the printed algorithm
 //! (`the_nearest_set_is_another_question`).
 
 use super::Quantum;
@@ -15,14 +15,14 @@ use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// What can be chosen: its rate per CPU, and how many CPUs it takes.
+/// A candidate: its rate per CPU, and its number of CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Candidate(f64, usize);
 
-/// A choice: one over its fitness, and which.
+/// A choice: its inverse fitness, and the candidate.
 type Choice = (f64, usize);
 
-/// Every sequence of choices until no CPU is left or nobody fits any more.
+/// Every sequence of choices until no CPU is left or no candidate fits.
 fn sequences(all: &[Candidate], taken: &[Choice], target: f64, cpus: usize, found: &mut Vec<Vec<Choice>>) {
     let wanted = target / cpus as f64;
     let free = |i: &usize| !taken.iter().any(|(_, t)| t == i) && all[*i].1 <= cpus;
@@ -38,7 +38,7 @@ fn sequences(all: &[Candidate], taken: &[Choice], target: f64, cpus: usize, foun
     }
 }
 
-/// Who is in the best of all sequences.
+/// The candidates of the best sequence.
 fn best(all: &[Candidate], target: f64, cpus: usize) -> BTreeSet<usize> {
     let mut found = Vec::new();
     sequences(all, &[], target, cpus, &mut found);
@@ -77,10 +77,10 @@ fn the_nearest_set_is_another_question() {
 
 #[test]
 fn the_search_finds_what_is_plain() {
-    // 12 for 2 CPUs: 6 is there. What is left is 6 for one: 5 is off by 1, 8 by 2.
+    // 12 for 2 CPUs: 6 is there. The remainder is 6 for one: 5 is off by 1, 8 by 2.
     let all = [Candidate(8.0, 1), Candidate(6.0, 1), Candidate(5.0, 1)];
     assert_eq!(best(&all, 12.0, 2), BTreeSet::from([1, 2]));
-    // Equals: who stands first. Who is too wide is not there.
+    // On ties the first in the queue wins. Too wide a candidate is excluded.
     assert_eq!(best(&[Candidate(5.0, 2), Candidate(4.0, 1), Candidate(6.0, 1)], 5.0, 1), BTreeSet::from([1]));
 }
 
@@ -88,6 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Jobs of one to three threads, sensitive ones among them.
+    /// Holds place/quantum.
     #[test]
     fn each_quantum_selects_the_optimum_of_the_fitness(
         jobs in proptest::collection::vec((1u32..4, 0u32..60, 0u32..30), 2..7),
@@ -109,11 +110,12 @@ proptest! {
             let candidates: Vec<Candidate> = queue.iter().map(|&j| need(j)).collect();
             let expected: BTreeSet<usize> = selected(&candidates, 4).into_iter().map(|i| queue[i]).collect();
             prop_assert_eq!(&running, &expected, "{:?}", candidates);
-            queue.sort_by_key(|job| running.contains(job)); // those that ran go to the tail
+            queue.sort_by_key(|job| running.contains(job)); // jobs that ran go to the tail
         }
     }
 
     /// Four jobs on two caches: the first cache gets the best sequence, the other one the rest.
+    /// Holds place/quantum.
     #[test]
     fn each_cache_gets_the_optimum_of_the_fitness(
         arrivals in proptest::collection::vec(0u32..100, 2..5),

@@ -1,10 +1,10 @@
-//! `fifo`, `mas`, `cas`, `das`: which jobs run in the next quantum, and where (Feliu et al., "Cache-Hierarchy
+//! `fifo`, `mas`, `cas`, `das`: the jobs of the next quantum and their CPUs (Feliu et al., "Cache-Hierarchy
 //! contention-aware scheduling in CMPs", IEEE TPDS 2014, Algorithm 1, with its misprints corrected;
 //! `docs/policies/quantum.md`).
 //!
-//! A job is an application: its threads run together, on the CPUs that the job is given. Rates are line transfers per
-//! second of a job that runs; shares of the target are compared per CPU, so that a job of many threads is weighed
-//! like as many jobs of one.
+//! A job is an application: its threads run together on the job's CPUs. Rates are line transfers per second of a
+//! running job. Shares of the target are compared per CPU, so that a job of many threads weighs like as many jobs of
+//! one.
 
 mod allocate;
 #[cfg(test)]
@@ -27,35 +27,33 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be
-/// more than was said.
+/// Divisor of a quantum with a job of unobserved width, which may be wider than declared.
 const FIRST: u32 = 8;
 
-/// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole
-/// one.
+/// Without known waits for a CPU, a thread above this fraction of a CPU counts as using a whole one.
 const RUNS: f64 = 0.1;
 
 /// One of the family, with its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct CoSchedule {
-    /// Which.
+    /// Its kind.
     pub quantum: Quantum,
     /// Its settings.
     pub settings: QuantumSettings,
 }
 
-/// What can be set of these policies.
+/// Settings of these policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuantumSettings {
     /// Time between choices, 1 ms to 1 day (TPDS §6.1: 200 ms).
     #[serde(deserialize_with = "a_quantum")]
     pub quantum: Duration,
-    /// The target once, from the rates and times alone in the profiles of the jobs (TPDS Algorithm 1, line 1). Else
-    /// anew in every quantum from the last one's rates, which is ours.
+    /// The target once, from the rates and times alone in the jobs' profiles (TPDS Algorithm 1, line 1). Otherwise from
+    /// the last quantum's rates each time, which is ours.
     #[serde(skip_serializing_if = "is_off")]
     pub once: bool,
-    /// Ours: a job that had less than its part of the CPUs fits the better for it (`mas`, `cas`, `das`).
+    /// Ours: a job that had less than its share of the CPUs fits better (`mas`, `cas`, `das`).
     #[serde(skip_serializing_if = "is_off")]
     pub progress: bool,
 }
@@ -66,7 +64,7 @@ impl Default for QuantumSettings {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks so
+#[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
 fn is_off(switch: &bool) -> bool {
     !switch
 }
@@ -75,23 +73,23 @@ fn a_quantum<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     settings::duration(from, &(Duration::from_millis(1)..=Duration::from_secs(86_400)))
 }
 
-/// What these policies remember.
+/// State of these policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuantumState {
-    /// Whether penalties are those of 0.1.0, once per job and 0 for who draws the target alone: recordings that do not
-    /// say were decided so.
+    /// Whether penalties are those of 0.1.0, once per job and 0 for a job that alone exceeds the target: recordings
+    /// without this key used them.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     first_penalties: bool,
     /// The end of the quantum.
     due: Time,
-    /// The queue, its head first.
+    /// The queue, head first.
     jobs: Vec<Job>,
-    /// What tasks were really given; Linux places those that are not listed.
+    /// Places really given to tasks; Linux places the others.
     given: BTreeMap<TaskId, Given>,
-    /// Paused tasks that could not be placed: they are resumed where they may run.
+    /// Paused tasks that could not be placed: they are resumed anywhere.
     unplaceable: Vec<TaskId>,
-    /// The target per CPU, where it is computed once; anew when a job comes.
+    /// The target per CPU, if computed once; renewed when a job arrives.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<f64>,
 }
@@ -122,7 +120,7 @@ enum Given {
     Place(CpuSet),
 }
 
-/// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for
+/// The fraction (0–1) of a CPU that a thread used or waited for. A thread that only starts and stops with its job needs
 /// none.
 pub fn wanted(task: &TaskView) -> f64 {
     match (task.cpu_share(), task.per_s(Signal::RunQueueWait)) {
@@ -133,9 +131,9 @@ pub fn wanted(task: &TaskView) -> f64 {
 }
 
 impl Job {
-    /// Takes over the rates of a quantum in which the job ran.
+    /// Stores the rates of a quantum in which the job ran.
     fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
-        // Threads born in this quantum have no rates yet, and tell nothing about the others.
+        // Threads started in this quantum have no rates yet, and say nothing about the others.
         let known: Vec<&TaskView> = tasks.iter().copied().filter(|t| t.ran().is_some()).collect();
         if known.is_empty() {
             if !self.said {
@@ -160,7 +158,7 @@ impl Job {
 }
 
 impl QuantumState {
-    /// What became of the last proposals.
+    /// Records the outcomes of the last proposals.
     fn learn(&mut self, round: &Round<'_>, outcomes: &[ActionOutcome]) {
         for ActionOutcome { action, outcome } in outcomes {
             let Some(task) = action.task() else { continue };
@@ -186,12 +184,12 @@ impl QuantumState {
         self.unplaceable.retain(|&id| here(id));
     }
 
-    /// Whether nothing keeps the job from running.
+    /// Whether nothing prevents the job from running.
     fn ran(&self, tasks: &[&TaskView]) -> bool {
         tasks.iter().any(|t| self.given.get(&t.info.id) != Some(&Given::Pause))
     }
 
-    /// Adds new jobs behind those that have not run, and forgets jobs that are gone. Returns whether there were any.
+    /// Adds new jobs behind those that have not run, and drops ended jobs. Returns whether there were any.
     fn enqueue(&mut self, round: &Round<'_>) -> bool {
         let before = self.jobs.len();
         self.jobs.retain(|job| round.tasks.contains_key(&job.app));
@@ -201,7 +199,7 @@ impl QuantumState {
         }
         let known: BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
-            // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
+            // Before its first run, the declared width counts: many threads only wait, such as a shell for its command.
             let said = round.profile(app).and_then(|p| p.threads);
             let width = said.map_or(tasks.len(), |n| n as usize);
             self.jobs.push(Job { app, width: width.max(1), said: said.is_some(), ..Job::default() });
@@ -210,11 +208,11 @@ impl QuantumState {
         changed
     }
 
-    /// The quantum is over: jobs that ran go to the tail, with their new rates.
+    /// At the end of a quantum: jobs that ran go to the tail, with their new rates.
     fn turn(&mut self, round: &Round<'_>, levels: &Levels, progress: bool) {
         let (mut ran, mut waited) = (Vec::new(), Vec::new());
         let threads: usize = self.jobs.iter().map(|job| job.width).sum();
-        // The part of the quanta in which each would run if all had the same.
+        // Each one's fraction of quanta if all were equal.
         let part = (round.cpus.len() as f64 / threads.max(1) as f64).min(1.0);
         for mut job in std::mem::take(&mut self.jobs) {
             let tasks = &round.tasks[&job.app];
@@ -245,7 +243,7 @@ impl QuantumState {
                 let action = match given {
                     Some(Given::Pause) if !job.runs => continue,
                     _ if !job.runs => Action::Pause { task: id },
-                    // Nothing may stay paused because a place was refused.
+                    // No task may stay paused because a place was refused.
                     Some(Given::Pause) if contexts.is_empty() || self.unplaceable.contains(&id) => {
                         Action::Release { task: id }
                     }
@@ -257,7 +255,7 @@ impl QuantumState {
                 proposals.push(Proposal { reason: selection.reason(round, i, job, &action), action });
             }
         }
-        // A task that may run on no CPU known here belongs to no job any more.
+        // A task without any known allowed CPU belongs to no job.
         let nowhere = |task: &&TaskView| !task.info.allowed.intersects(round.ctx.topology.usable());
         for task in round.view.tasks.iter().filter(nowhere).map(|t| t.info.id) {
             if self.given.get(&task) == Some(&Given::Pause) {
@@ -326,7 +324,7 @@ impl Policy for CoSchedule {
         }
         let proposals = state.proposals(&round, &selection);
         let mut notes = Vec::new();
-        // Before anybody has run there is nothing to know.
+        // Before the first run there are no rates.
         let seen = due && view.tasks.iter().any(|task| task.ran() == Some(true));
         if self.quantum != Quantum::Fifo && seen && state.jobs.iter().all(|job| job.misses.is_none()) {
             notes.push(format!(

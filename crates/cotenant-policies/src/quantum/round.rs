@@ -1,4 +1,4 @@
-//! The jobs of a queue, and what is fixed for a decision about them.
+//! The jobs of a queue, and the fixed inputs of a decision about them.
 
 use cotenant_model::policy::Ctx;
 use cotenant_model::profile::AppProfile;
@@ -6,65 +6,65 @@ use cotenant_model::{AppId, CpuId, CpuSet, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
+/// A CPU with more foreign work than this fraction is taken: a batch can still use the rest of others.
 const TAKEN: f64 = 0.5;
 /// One of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantum {
-    /// Jobs in the order of their arrival, as many as fit, each until it ends.
+    /// Jobs in the order of arrival, as many as fit, each to its end.
     Fifo,
-    /// Memory-contention aware (Xu et al., PACT 2010): selects; Linux chooses the cores.
+    /// Memory-contention aware (Xu et al., PACT 2010): selects jobs; Linux chooses the cores.
     Mas,
-    /// Cache-hierarchy contention aware: selects as `mas`, and balances what arrives at each shared cache.
+    /// Cache-hierarchy contention aware: selects as `mas`, and balances arrivals at each shared cache.
     Cas,
-    /// As `cas`; sensitive jobs count for more than their traffic.
+    /// As `cas`; sensitive jobs weigh more than their traffic.
     Das,
 }
 
 impl Quantum {
-    /// Whether it chooses CPUs, too.
+    /// Whether it also chooses CPUs.
     pub(super) fn allocates(self) -> bool {
         matches!(self, Self::Cas | Self::Das)
     }
 }
 
-/// A job as the queue knows it.
+/// A job in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Job {
     pub app: AppId,
-    /// LLC misses per second, in the last quantum in which it ran.
+    /// LLC misses per second in its last quantum.
     pub misses: Option<f64>,
-    /// Accesses per second that arrive at its caches of each level, likewise.
+    /// Accesses per second arriving at its caches of each level, likewise.
     pub arrivals: Vec<(u8, f64)>,
-    /// CPUs that its threads asked for then, at least 1.
+    /// CPUs that its threads needed then, at least 1.
     pub width: usize,
-    /// It has not run, and its width is what somebody says.
+    /// It has not run, and its width is only declared.
     pub said: bool,
     /// Selected for this quantum.
     pub runs: bool,
-    /// Its CPUs, where they were chosen.
+    /// Its CPUs, if they were chosen.
     pub cpus: CpuSet,
-    /// Quanta that it had less than its part of them, below 0: more.
+    /// Quanta that it is behind its share of them; below 0: ahead.
     #[serde(skip_serializing_if = "is_0")]
     pub behind: f64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks so
+#[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
 fn is_0(quanta: &f64) -> bool {
     *quanta == 0.0
 }
 
-/// What is fixed for a decision.
+/// Fixed inputs of a decision.
 pub(super) struct Round<'a> {
     pub policy: Quantum,
     pub ctx: &'a Ctx<'a>,
     pub view: &'a View,
-    /// The tasks of each application that may run somewhere.
+    /// The placeable tasks of each application.
     pub tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
-    /// CPUs to be filled: those that some task may use, and that others do not keep busy.
+    /// CPUs to fill: those that some task may use, without foreign work.
     pub cpus: CpuSet,
-    /// Of each application of the view, looked up once: there may be a thousand.
+    /// Profile of each application of the view, looked up once because there may be a thousand.
     pub profiles: Vec<Option<&'a AppProfile>>,
     /// As [`QuantumState::first_penalties`].
     pub first_penalties: bool,
@@ -101,7 +101,7 @@ impl<'a> Round<'a> {
         self.profiles[self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?]
     }
 
-    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
+    /// CPUs allowed for a job's tasks; `None`: every CPU to fill.
     pub fn allowed(&self, app: AppId) -> Option<CpuSet> {
         let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
         if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {

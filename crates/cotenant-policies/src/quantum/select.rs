@@ -1,4 +1,4 @@
-//! Which jobs run in the next quantum.
+//! The jobs of the next quantum.
 
 use super::round::{Job, Quantum, Round};
 use cotenant_model::profile::{AppProfile, SENSITIVE, loss_at, loss_under};
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// (TPDS §5.3: "a fifth"; the unit is inferred).
 const PENALTY_PER_PERCENT: f64 = 0.2;
 
-/// Why each job was chosen.
+/// The reason of each choice.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for a job
-    /// that runs in any case.
+    /// Per position in the queue: the best-fitting transactions per second and CPU; `None` for a job that runs in any
+    /// case.
     chosen: BTreeMap<usize, Option<f64>>,
-    /// What the target leaves for a CPU on average.
+    /// The target's remainder per CPU.
     pub target: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Selection {
     }
 }
 
-/// CPUs that are not yet spoken for.
+/// CPUs not yet assigned.
 struct Room {
     left: usize,
     cpus: usize,
@@ -51,7 +51,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes CPUs for a job, if there are enough that it may use.
+    /// Assigns CPUs to a job, if enough allowed ones are left.
     fn take(&mut self, allowed: Option<&CpuSet>, width: usize) -> bool {
         if width > self.left {
             return false;
@@ -72,9 +72,9 @@ impl Room {
     }
 }
 
-/// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then
-/// the job that comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17), by the target that
-/// is given, else by that of the last quantum's rates. `fifo` takes them in order.
+/// Marks the running jobs: already marked ones stay; then the head of the queue, which always runs; then the job
+/// nearest to the remaining target per CPU (TPDS Algorithm 1, lines 9–17), by the given target or that of the last
+/// quantum's rates. `fifo` takes them in order.
 pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
@@ -99,7 +99,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) ->
         for i in waiting {
             let width = room.needs(&jobs[i]);
             if !(room.take(allowed[i].as_ref(), width) || nobody && i == 0) {
-                break; // whoever came first is not overtaken
+                break; // an earlier job is not overtaken
             }
             jobs[i].runs = true;
         }
@@ -115,14 +115,14 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) ->
         jobs[head].runs = true;
         selection.chosen.insert(head, None);
     }
-    // Ours (`progress`; else it is 0): each quantum that a job is behind brings it nearer, each that it is ahead takes
-    // it away. By 1 + quanta, so that there is nothing to tune.
+    // Ours (`progress`; otherwise 0): each quantum that a job is behind moves it closer, each that it is ahead moves it
+    // away. The factor 1 + quanta has no parameter to tune.
     let distance = |wanted: f64, need: f64, job: &Job| {
         let off = (wanted - need).abs();
         if job.behind > 0.0 { off / (1.0 + job.behind) } else { off * (1.0 - job.behind) }
     };
     let plain = jobs.iter().all(|job| job.behind == 0.0);
-    // By need, and by place in the queue among equals.
+    // By need, and on ties by place in the queue.
     let mut waiting: Vec<(f64, usize)> = waiting.into_iter().map(|i| (need(i, &jobs[i]), i)).collect();
     waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     while room.left > 0 && !waiting.is_empty() {
@@ -150,8 +150,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) ->
     selection
 }
 
-/// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in
-/// the queue.
+/// Index in this sorted list of the need nearest to the wanted one; on ties, of the first in the queue.
 pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     let above = waiting.partition_point(|w| w.0 < wanted);
     let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
@@ -160,7 +159,7 @@ pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     if above < waiting.len() && key(above) < key(first_below) { above } else { first_below }
 }
 
-/// The target per CPU, and what penalties add to the need of each job's CPUs, by the jobs' rates.
+/// The target per CPU, and the penalties on the need of each job's CPUs, from the jobs' rates.
 fn aims(round: &Round<'_>, jobs: &[Job], profiles: &[Option<&AppProfile>]) -> (Option<f64>, Vec<f64>) {
     let penalty = vec![0.0; jobs.len()];
     let per_cpu = target(jobs, profiles, &penalty);
@@ -174,8 +173,7 @@ fn aims(round: &Round<'_>, jobs: &[Job], profiles: &[Option<&AppProfile>]) -> (O
     (target(jobs, profiles, &penalty), penalty)
 }
 
-/// The target per CPU by what profiles say of rates alone, as TPDS Algorithm 1 computes it before anybody runs; `None`
-/// where no profile says any.
+/// The target per CPU from the profiles' rates alone, as TPDS Algorithm 1 computes it in advance; `None` without any.
 pub(super) fn once(round: &Round<'_>, jobs: &[Job]) -> Option<f64> {
     let profiles: Vec<Option<&AppProfile>> = jobs.iter().map(|job| round.profile(job.app)).collect();
     let alone = |(job, profile): (&Job, Option<&AppProfile>)| {
@@ -186,10 +184,9 @@ pub(super) fn once(round: &Round<'_>, jobs: &[Job]) -> Option<f64> {
     aims(round, &jobs, &profiles).0
 }
 
-/// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time
-/// in which all CPUs could do them (TPDS Algorithm 1, line 1). Times alone come from profiles; where they lack, all are
-/// alike. Rates are those of the last quantum (ours: the paper's are measured alone). `None` where no job's rate is
-/// known.
+/// The ideal average bandwidth per CPU: all jobs' transfers over their times alone, divided by the time in which all
+/// CPUs could do them (TPDS Algorithm 1, line 1). Times alone come from profiles; without them, all count as equal.
+/// Rates are those of the last quantum (ours: the paper's are measured alone). `None` if no job's rate is known.
 fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Option<f64> {
     let (mut transfers, mut time) = (0.0, 0.0);
     for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {
@@ -202,10 +199,10 @@ fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Op
     (time > 0.0).then(|| transfers / time)
 }
 
-/// What degradation adds under `das` to the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs
-/// have one thread), where so many transactions per second are the ideal average of all jobs.
+/// Penalty under `das` on the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs have one
+/// thread), given the ideal average of all jobs in transactions per second.
 fn penalty_under_das(job: &Job, profile: &AppProfile, average: Option<f64>, first: bool) -> f64 {
-    // Its co-runners draw what its own traffic leaves of the average (§4.4).
+    // Its co-runners draw the rest of the average (§4.4).
     let read_off = || {
         let (points, average, own) = (profile.degradation.get("memory")?, average?, job.misses?);
         if first { loss_under(points, (average - own).max(0.0)) } else { loss_at(points, average, own) }
@@ -215,7 +212,7 @@ fn penalty_under_das(job: &Job, profile: &AppProfile, average: Option<f64>, firs
     if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 / shared_by } else { 0.0 }
 }
 
-/// A reason that names a job's rate per CPU, what would have fitted best, and a place.
+/// A reason with a job's rate per CPU, the best-fitting rate, and a place.
 fn reason(stage: &'static str, what: &'static str, job: &Job, wanted: Option<f64>, place: Option<CpuId>) -> Reason {
     let mut reason = Reason::new(stage, what);
     reason.app = Some(job.app);

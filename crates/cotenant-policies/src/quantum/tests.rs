@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A job: threads, LLC misses and misses of the private caches (what arrives at the LLC) per µs, all threads together.
+/// A job: threads, LLC misses and misses of the private caches (arrivals at the LLC) per µs, all threads together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec(pub u32, pub f64, pub f64);
 
@@ -24,15 +24,15 @@ pub(super) struct Bench {
     state: QuantumState,
     last: Vec<ActionOutcome>,
     paused: BTreeSet<u32>,
-    /// Where tasks were placed.
+    /// The places of tasks.
     placed: BTreeMap<u32, CpuSet>,
-    /// Parts of a CPU that a task uses and waits for while it runs; else it uses a whole one.
+    /// Fractions of a CPU that a task uses and waits for while it runs; otherwise it uses a whole one.
     asks: BTreeMap<u32, (f64, f64)>,
-    /// Tasks that were born in the last quantum.
+    /// Tasks started in the last quantum.
     newborn: BTreeSet<u32>,
     /// Lines into the second level of cache per µs, by job.
     l2_lines: BTreeMap<u32, f64>,
-    /// Part of each CPU that others use.
+    /// Fraction of each CPU with foreign work.
     foreign: [f64; 4],
     at_ms: u64,
 }
@@ -88,17 +88,17 @@ impl Bench {
         view.view()
     }
 
-    /// The next quantum; all of it is carried out.
+    /// The next quantum, with every order carried out.
     pub fn turn(&mut self) -> Decision<QuantumState> {
         self.turn_but(&[])
     }
 
-    /// The first decision: all have just been started.
+    /// The first decision: all have just started.
     fn begin(&mut self) -> Decision<QuantumState> {
         self.turn()
     }
 
-    /// The next quantum; what concerns these tasks is denied.
+    /// The next quantum; orders about these tasks are denied.
     fn turn_but(&mut self, denied: &[u32]) -> Decision<QuantumState> {
         self.at_ms += 200;
         let (machine, config) = (MachineProfile::default(), Config::default());
@@ -130,7 +130,7 @@ impl Bench {
         decision
     }
 
-    /// What was done is what is wanted: hosts ask who runs, and tasks stand where their job is to be.
+    /// The result equals the plan: running jobs have no paused task, and tasks are in their job's place.
     fn check(&self, policy: CoSchedule) {
         let running = self.running();
         for (&job, spec) in &self.jobs {
@@ -159,7 +159,7 @@ impl Bench {
         &self.state
     }
 
-    /// `job→CPUs` of those that run.
+    /// `job→CPUs` of the running jobs.
     fn places(&self) -> String {
         let mut jobs: Vec<&Job> = self.queue().jobs.iter().filter(|job| job.runs).collect();
         jobs.sort_by_key(|job| job.app);
@@ -195,8 +195,8 @@ fn mas_approaches_the_ideal_average_bandwidth() {
     // (30, off by 8).
     bench.turn();
     assert_eq!(bench.running(), [1, 2, 3, 4]);
-    // Queue 7 0 6 5 | 2 1 3 4 → after the turn in the order in which they stood: 7 0 6 5 2 1 3 4. Head 7 (2): 58/3 =
-    // 19.3 → 2 (20); 38/2 = 19 → 3 (10, off by 9; 1 is off by 11); 28/1 → 1 (30).
+    // Queue 7 0 6 5 | 2 1 3 4 → after the turn in their former order: 7 0 6 5 2 1 3 4. Head 7 (2): 58/3 = 19.3 → 2
+    // (20); 38/2 = 19 → 3 (10, off by 9; 1 is off by 11); 28/1 → 1 (30).
     let decision = bench.turn();
     assert_eq!(bench.running(), [1, 2, 3, 7]);
     let why: Vec<String> = decision.proposals.iter().map(|p| p.reason.to_string()).collect();
@@ -204,7 +204,7 @@ fn mas_approaches_the_ideal_average_bandwidth() {
     assert!(why.iter().any(|w| w.contains("app 4 waits")), "{why:?}");
 }
 
-/// How many of so many quanta each job has, as they come.
+/// Number of quanta that each job gets, as they pass.
 fn shares(bench: &mut Bench, quanta: usize) -> Vec<usize> {
     let mut had = vec![0; bench.jobs.len()];
     for _ in 0..quanta {
@@ -214,6 +214,8 @@ fn shares(bench: &mut Bench, quanta: usize) -> Vec<usize> {
     had
 }
 
+/// Promise place/quantum: `mas`, `cas` and `das` choose the highest fitness by their paper's algorithm; no job
+/// starves, and never more threads than CPUs run.
 #[test]
 fn with_progress_every_job_gets_its_part_of_the_quanta() {
     // Twelve jobs on four CPUs: a third of 240 quanta are 80.
@@ -229,7 +231,7 @@ fn with_progress_every_job_gets_its_part_of_the_quanta() {
     }
 }
 
-/// What a profile says of a job that loses so much at average traffic.
+/// The profile of a job with this loss at average traffic.
 fn losing(part: f64) -> AppProfile {
     AppProfile { average_traffic_loss: Some(part), ..AppProfile::default() }
 }
@@ -237,7 +239,7 @@ fn losing(part: f64) -> AppProfile {
 #[test]
 fn a_target_computed_once_is_that_of_rates_and_times_alone() {
     // Alone 0 has 50/µs for 10 s, the other seven 2/µs for 30 s: (500 + 7 · 60) / (10 + 7 · 30) = 4.18/µs and CPU.
-    // Running, they have what EIGHT says: 15/µs and CPU.
+    // Running, they have the rates of EIGHT: 15/µs and CPU.
     let mut bench = bench(Quantum::Mas, &EIGHT);
     let alone = |rate: f64, time: f64| AppProfile {
         alone_s: Some(time),
@@ -252,12 +254,12 @@ fn a_target_computed_once_is_that_of_rates_and_times_alone() {
         bench.turn();
         assert!((bench.queue().target.unwrap() / once - 1.0).abs() < 1e-9, "{:?}", bench.queue().target);
     }
-    // Head 0 draws 40 of 16.7: what fits best of what is below nothing are the quietest.
+    // Head 0 draws 40 of 16.7: the quietest fit best once the target is exceeded.
     let mut first = Bench { settings: bench.settings, ..self::bench(Quantum::Mas, &EIGHT) };
     first.apps = bench.apps.clone();
     first.turn();
     assert_eq!(first.running(), [0, 5, 6, 7]);
-    // A job that ends changes nothing; one that comes does.
+    // A job that ends changes nothing; one that arrives does.
     bench.jobs.remove(&0);
     bench.turn();
     assert!((bench.queue().target.unwrap() / once - 1.0).abs() < 1e-9);
@@ -283,15 +285,14 @@ fn cas_balances_what_arrives_at_the_caches() {
 
 #[test]
 fn caches_are_balanced_level_by_level() {
-    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. What arrives at the L3s is what the L2s miss, at the L2s
-    // what the L1s miss.
+    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. The misses of L2s arrive at the L3s, those of L1s at the L2s.
     let arrive_at_l2 = [10.0, 10.0, 40.0, 10.0, 30.0, 20.0, 30.0, 50.0];
     let mut bench = bench(Quantum::Cas, &arrive_at_l2.map(|misses| Spec(1, 1.0, misses)));
     bench.topology = cotenant_model::topology::synthetic::parse("pack:1 l3:2 l2:2 l1d:2 core:1 pu:1").unwrap();
     bench.l2_lines = (0..).zip([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).collect();
-    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is as near, but stands behind); 13/3 = 4.3 → 4 (4); 9/2 = 4.5 → 2
-    // (6, as near as 5 with 3); 3/1 → 5. The rest: 1, 6, 0, 7. L2s of the first: 100 arrive. 50/2 = 25 → 4 (30, as
-    // near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40). Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as
+    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is equally near, but later in the queue); 13/3 = 4.3 → 4 (4); 9/2 =
+    // 4.5 → 2 (6, as near as 5 with 3); 3/1 → 5. The rest: 1, 6, 0, 7. L2s of the first: 100 arrive. 50/2 = 25 → 4 (30,
+    // as near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40). Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as
     // 0). The rest: 0 (10), 7 (50).
     bench.turn();
     assert_eq!(bench.places(), "0→6 1→5 2→3 3→2 4→0 5→1 6→4 7→7");
@@ -307,7 +308,7 @@ fn das_lets_sensitive_jobs_count_for_more() {
         ("app5".into(), degraded(0.10)),
     ]);
     // Penalties 30 %/5 = 6, none below 5 %, 10 %/5 = 2: 128/8 = 16 per CPU, WIABW = 64. Head 0 (40): 24/3 = 8 → 4 (8)
-    // and 5 (6 + 2) alike, 4 stands first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
+    // and 5 (6 + 2) are equal, 4 is first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
     bench.turn();
     assert_eq!(bench.running(), [0, 3, 4, 5]);
     // 80 + 70 + 20 + 50 arrive, without penalties: 110 per cache. 110/2 = 55 → 5 (50); 60/1 → 3 (70). The rest: 0 and
@@ -317,7 +318,7 @@ fn das_lets_sensitive_jobs_count_for_more() {
 
 #[test]
 fn das_counts_a_loss_of_five_percent() {
-    // 120 in all; 5 %/5 = 1 more, and nothing for less than that. Those who wait are told the target per CPU.
+    // 120 in all; 5 %/5 = 1 more, and nothing below that. Reasons of waiting jobs contain the target per CPU.
     for (loss, target) in [(0.05, 121.0 / 8.0), (0.0499, 15.0)] {
         let mut bench = bench(Quantum::Das, &EIGHT);
         let profile = AppProfile { average_traffic_loss: Some(loss), ..AppProfile::default() };
@@ -333,6 +334,7 @@ fn das_counts_a_loss_of_five_percent() {
     }
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_counts_each_thread_of_a_sensitive_job() {
     let sensitive = AppProfile { average_traffic_loss: Some(0.30), ..AppProfile::default() };
@@ -355,6 +357,7 @@ fn das_counts_each_thread_of_a_sensitive_job() {
     assert_eq!(bench.running(), [0, 1, 3]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_finds_the_loss_at_the_batchs_own_traffic() {
     use cotenant_model::profile::{By, Loss, Pressure};
@@ -365,8 +368,8 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
         loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
         cpus: CpuSet::new(),
     };
-    // IABW is 60. App 1 draws 30: beside the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2,
-    // beside 40, 4 %. As above.
+    // IABW is 60. App 1 draws 30: with the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2, with 40,
+    // 4 %. As above.
     let curve = |points: &[Pressure]| AppProfile {
         degradation: BTreeMap::from([("memory".to_owned(), points.to_vec())]),
         ..AppProfile::default()
@@ -380,6 +383,7 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
     assert_eq!(bench.running(), [0, 3, 4, 5]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_counts_who_draws_the_target_alone_beside_the_least_injector() {
     use cotenant_model::profile::{By, Loss, Pressure};
@@ -394,8 +398,8 @@ fn das_counts_who_draws_the_target_alone_beside_the_least_injector() {
         ..AppProfile::default()
     };
     // Job 0 draws 70 with its two threads, the others 6, 8 and 6: 90/5 per CPU, a target of 72 for four CPUs. It leaves
-    // 2, and beside the least injector, of 5, loses 20 %: 20/5 = 4 for each of its CPUs, 98/5 for those who wait.
-    // Recordings of before go by 20 % · 2/5 = 8 %, 1.6 for the job: 91.6/5.
+    // 2, and beside the least injector, of 5, loses 20 %: 20/5 = 4 for each of its CPUs, 98/5 for the waiting ones.
+    // Older recordings use 20 % · 2/5 = 8 %, 1.6 for the job: 91.6/5.
     let jobs = [Spec(2, 70.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 8.0, 0.0), Spec(1, 6.0, 0.0)];
     let told = |state: Option<&str>| {
         let mut bench = bench(Quantum::Das, &jobs);
@@ -440,7 +444,7 @@ fn profiles_weigh_jobs_by_their_times_alone() {
     // In another phase it draws 6: (10·1 + 6·3)/4 = 7.
     bench.jobs.insert(1, Spec(1, 6.0, 0.0));
     assert!((target(&mut bench) - 7.0).abs() < 1e-6);
-    // One more comes, of which nothing is known, draws 2 and counts as if it took 1 s alone: (10 + 18 + 2)/5 = 6.
+    // An unknown one arrives, draws 2 and counts as if it took 1 s alone: (10 + 18 + 2)/5 = 6.
     bench.jobs.insert(2, Spec(1, 2.0, 0.0));
     target(&mut bench);
     assert!((target(&mut bench) - 6.0).abs() < 1e-6);
@@ -471,6 +475,7 @@ fn threads_of_a_job_run_together() {
     assert_eq!(wide.running(), [1]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
     // Three tasks each: 0 is a shell, its command, and one that sleeps; 1 has one thread that runs and two that share
@@ -511,7 +516,7 @@ fn a_job_that_starts_processes_all_the_time_has_a_rate() {
 fn until_it_has_run_a_job_has_the_threads_that_are_said_of_it() {
     let mut bench = bench(Quantum::Mas, &[Spec(1, 1.0, 0.0); 5]);
     bench.turn();
-    // Two come: of one nothing is said, of the other that it has one thread.
+    // Two arrive: one undeclared, the other with one declared thread.
     bench.jobs.extend([(5, Spec(3, 3.0, 0.0)), (6, Spec(3, 3.0, 0.0))]);
     bench.apps = BTreeMap::from([("app6".into(), AppProfile { threads: Some(1), ..AppProfile::default() })]);
     bench.at_ms -= 150;
@@ -520,13 +525,14 @@ fn until_it_has_run_a_job_has_the_threads_that_are_said_of_it() {
     assert_eq!((width(5), width(6)), (3, 1));
 }
 
+/// Holds place/quantum.
 #[test]
 fn what_is_said_of_a_job_holds_for_an_eighth_of_a_quantum() {
-    // Two jobs of one thread, as is said, on four CPUs; job 0 has really four.
+    // Two jobs with one declared thread on four CPUs; job 0 really has four.
     let mut bench = bench(Quantum::Mas, &[Spec(4, 4.0, 0.0), Spec(1, 1.0, 0.0)]);
     let said = AppProfile { threads: Some(1), ..AppProfile::default() };
     bench.apps = BTreeMap::from([("app0".into(), said.clone()), ("app1".into(), said)]);
-    // Just started: nobody has run.
+    // Just started: no job has run.
     for job in [0, 1] {
         bench.newborn.extend((0..4).map(|t| 10 * job + t));
     }
@@ -540,7 +546,7 @@ fn what_is_said_of_a_job_holds_for_an_eighth_of_a_quantum() {
     assert_eq!(second.wake_at, Time::from_millis(425), "a whole quantum");
     bench.turn();
     assert_eq!(bench.running(), [1]);
-    // One more comes within the quantum, and fits: from then on it is an eighth.
+    // One more arrives within the quantum, and fits: from then on it is an eighth.
     bench.jobs.insert(2, Spec(1, 1.0, 0.0));
     bench.apps.insert("app2".into(), AppProfile { threads: Some(1), ..AppProfile::default() });
     bench.at_ms -= 150;
@@ -598,6 +604,7 @@ fn a_job_that_ends_makes_room_before_the_quantum_is_over() {
     assert_eq!(decision.wake_at, Time::from_millis(400), "the quantum ends when it would have");
 }
 
+/// Holds place/quantum.
 #[test]
 fn nothing_stays_paused_because_a_place_was_refused() {
     let mut bench = bench(Quantum::Cas, &EIGHT);
@@ -649,6 +656,7 @@ proptest! {
 
     /// Every quantum selects what the printed algorithm selects, and whoever waits comes to the head of the queue in
     /// time.
+    /// Holds place/quantum.
     #[test]
     fn selects_as_printed_and_nobody_starves(rates in proptest::collection::vec(0u32..200, 2..14)) {
         let specs: Vec<Spec> = rates.iter().map(|&r| Spec(1, f64::from(r), 0.0)).collect();
@@ -660,7 +668,7 @@ proptest! {
             bench.turn();
             let running: BTreeSet<usize> = bench.running().into_iter().map(|j| j as usize).collect();
             prop_assert_eq!(&running, &algorithm_1(&as_rates, &queue, 4));
-            queue.sort_by_key(|job| running.contains(job)); // those that ran go to the tail
+            queue.sort_by_key(|job| running.contains(job)); // jobs that ran go to the tail
             for (job, waited) in waited.iter_mut().enumerate() {
                 *waited = if running.contains(&job) { 0 } else { *waited + 1 };
                 prop_assert!(*waited < specs.len());
@@ -670,6 +678,7 @@ proptest! {
 
     /// Jobs of any width: never more threads than CPUs, but for one job that is wider than the machine; every job has
     /// its turn.
+    /// Holds place/quantum.
     #[test]
     fn never_more_threads_than_cpus(
         jobs in proptest::collection::vec((1u32..7, 0u32..100, 0u32..100), 1..10),
@@ -696,6 +705,7 @@ proptest! {
 
     /// Whatever is said of jobs: more threads than CPUs run only in an eighth of a quantum in which somebody runs for
     /// the first time.
+    /// Holds place/quantum.
     #[test]
     fn what_is_said_of_jobs_does_no_lasting_harm(
         jobs in proptest::collection::vec((1u32..7, 1u32..4, 0u32..100), 1..10),

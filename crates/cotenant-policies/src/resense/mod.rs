@@ -1,6 +1,6 @@
-//! `resense`: threads of applications that come and go, mapped by how sensitive each is to sharing each resource with
-//! itself (Dey, Wang, Davidson, Soffa: "`ReSense`: Mapping Dynamic Workloads of Colocated Multithreaded Applications
-//! Using Resource Sensitivity", TACO 2013). `docs/policies/resense.md` says what is the paper's and what is ours.
+//! `resense`: threads of dynamic applications, mapped by the sensitivity of each to sharing each resource with itself
+//! (Dey, Wang, Davidson, Soffa: "`ReSense`: Mapping Dynamic Workloads of Colocated Multithreaded Applications Using
+//! Resource Sensitivity", TACO 2013). `docs/policies/resense.md` separates the paper's rules from ours.
 
 mod resensor;
 #[cfg(test)]
@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// What `resense` remembers.
+/// State of `resense`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResenseState {
     plan: Plan,
-    /// Why each task is to go where it is to go.
+    /// The reason of each task's place.
     why: BTreeMap<TaskId, String>,
 }
 
-/// Levels at which there is a choice: only there can scores differ in what they say.
+/// Levels with a choice: only there can scores differ in their effect.
 fn choices(ctx: &Ctx<'_>) -> Vec<Level> {
     let mut levels = levels(ctx.topology, ctx.topology.usable());
     levels.retain(|level| level.instances.len() > 1);
@@ -40,7 +40,7 @@ fn scores(ctx: &Ctx<'_>, app: &AppView, levels: &[Level]) -> Vec<Option<f64>> {
     levels.iter().map(score).collect()
 }
 
-/// The mapping, made anew. Nothing where no application has a score: then Linux does as well.
+/// The new mapping. Empty if no application has a score: then Linux does as well.
 fn map(
     policy: Resense,
     ctx: &Ctx<'_>,
@@ -76,7 +76,7 @@ fn map(
     resensor::map(ctx.topology, levels, &apps, &free, policy)
 }
 
-/// A seat's reason, in the terms of the algorithm.
+/// The reason of a place, in the terms of the algorithm.
 fn why(seat: &Seat, levels: &[Level]) -> String {
     let mut text = String::new();
     for Step { level, case, score, how, lead } in &seat.steps {

@@ -1,5 +1,5 @@
-//! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
-//! of the next one.
+//! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: the result of one level is the machine of the
+//! next.
 
 use cotenant_model::topology::shared::Level;
 use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology};
@@ -11,19 +11,19 @@ use std::fmt;
 /// The policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resense {
-    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together
-    /// than those that contend lose. Else as printed: the most sensitive application first.
+    /// Ours: with enough instances, applications that gain from sharing come first if their total gain exceeds the loss
+    /// of those that contend. Otherwise as printed: the most sensitive application first.
     pub sum: bool,
     /// Its settings.
     pub settings: ResenseSettings,
 }
 
-/// What can be set of it.
+/// Its settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResenseSettings {
-    /// As the paper's C₋ (§3.3): an application that contends gets a core of every instance in turn. Else of two, as in
-    /// the runs with which the score was measured, which is ours: it leaves whole instances to those that share.
+    /// As the paper's C₋ (§3.3): a contending application gets a core of every instance in turn. Otherwise of two, as
+    /// in the runs that measured the score, which is ours: it leaves whole instances to the sharing ones.
     pub widest: bool,
 }
 
@@ -31,9 +31,9 @@ pub struct ResenseSettings {
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub task: TaskId,
-    /// Free CPUs that it may use; at least one.
+    /// Its allowed free CPUs; at least one.
     pub allowed: CpuSet,
-    /// Where it is: of equal places the one that costs no move is taken.
+    /// Its current place: equal places that cost no move are preferred.
     pub home: Option<CpuId>,
 }
 
@@ -41,18 +41,18 @@ pub(super) struct Thread {
 #[derive(Clone, Debug)]
 pub(super) struct App {
     pub id: AppId,
-    /// Sensitivity scores by level; `None` = unknown, which is neutral.
+    /// Sensitivity scores by level; `None`: unknown, which counts as neutral.
     pub scores: Vec<Option<f64>>,
     /// In ascending order of task; at least one.
     pub threads: Vec<Thread>,
 }
 
-/// How threads are laid over the instances of a resource.
+/// How threads are placed on the instances of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// On the fewest instances: cores from *sharing* sets, C₊.
     Share,
-    /// Cores from *spreading* sets, C₋: on the most, if that is set, else on two.
+    /// Cores from *spreading* sets, C₋: on all instances if so set, otherwise on two.
     Spread,
     /// On any free core.
     Any,
@@ -78,7 +78,7 @@ impl fmt::Display for How {
     }
 }
 
-/// What was decided at a level.
+/// The decision at a level.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     /// Index of the level.
@@ -88,14 +88,14 @@ pub(super) struct Step {
     /// The application's own score.
     pub score: Option<f64>,
     pub how: How,
-    /// The application by whose sign it was placed, where that is not its own.
+    /// The application whose sign decided, if not its own.
     pub lead: Option<AppId>,
 }
 
-/// Where a thread goes, and why.
+/// A thread's place and its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seat {
-    /// One context; all of the place where there are more threads than contexts.
+    /// One context; the whole place with more threads than contexts.
     pub contexts: CpuSet,
     pub steps: Vec<Step>,
 }
@@ -153,8 +153,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Gives each thread a context of its own, first contexts of cores before second ones; all of them to all where
-    /// they do not suffice.
+    /// Gives each thread its own context, first contexts of cores before second ones; with too few contexts, all
+    /// threads share all of them.
     fn seat(&mut self, region: &CpuSet, groups: &[Group<'a>]) {
         let mut threads: Vec<&Thread> = groups.iter().flat_map(|(_, threads)| threads).copied().collect();
         let at_home = |t: &Thread| t.home.is_some_and(|cpu| region.contains(cpu) && t.allowed.contains(cpu));
@@ -174,8 +174,8 @@ impl<'a> Mapper<'a> {
     }
 }
 
-/// The order in which applications are placed, and how: each turn is one application, or in case 2 a pair, the more
-/// sensitive one first. Numbers are indexes of groups.
+/// The order of placement and its kind: each turn is one application, or in case 2 a pair, the more sensitive one
+/// first. Numbers are indexes of groups.
 fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec<Vec<(Step, usize)>> {
     let score = |group: usize| groups[group].0.scores.get(level).copied().flatten();
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -185,7 +185,7 @@ fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec
     let case = if instances >= n { 1 } else { 2 };
     let own = |group: usize| (Step { level, case, score: score(group), how: How::of(score(group)), lead: None }, group);
     if case == 1 {
-        // An application laid over all instances leaves none whole: it is in the way of all that share.
+        // An application on all instances leaves none whole, which harms all that share.
         let total = |sign: f64| order.iter().filter_map(|&g| score(g)).map(|s| (s * sign).max(0.0)).sum::<f64>();
         if sum && total(1.0) > total(-1.0) {
             order.sort_by_key(|&group| How::of(score(group)) != How::Share);
@@ -201,10 +201,10 @@ fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec
     (0..n.div_ceil(2)).map(pair).collect()
 }
 
-/// The instances of a resource while threads are laid over them.
+/// The instances of a resource during placement.
 struct Board<'a> {
     parts: Vec<CpuSet>,
-    /// Threads that each can still take; below 0 where some may run nowhere else.
+    /// Remaining threads of each; below 0 if some may not run elsewhere.
     room: Vec<i64>,
     /// Threads of this turn in each.
     own: Vec<usize>,
@@ -214,7 +214,7 @@ struct Board<'a> {
 }
 
 impl Board<'_> {
-    /// One thread per core while cores suffice; else each instance takes its share by contexts.
+    /// One thread per core while cores suffice; otherwise each instance gets its share by contexts.
     fn new(topology: &Topology, parts: Vec<CpuSet>, threads: usize) -> Self {
         let cores = |part: &CpuSet| part.iter().map(|cpu| topology.core_of(cpu)).collect::<BTreeSet<_>>().len();
         let n = parts.len();
@@ -227,9 +227,9 @@ impl Board<'_> {
         Self { parts, room, own: vec![0; n], lead: vec![0; n], groups: vec![BTreeMap::new(); n] }
     }
 
-    /// Lays threads of an application; says for each into which part. `follows` = another one was laid first in this
-    /// turn, on whose instances these go. Those that spread go to two instances, and to more where these have no room,
-    /// or, `widest`, to as many as there are.
+    /// Places threads of an application; returns the part of each. `follows`: another one was placed first in this
+    /// turn, and these use its instances. Spreading ones go to two instances, to more if these lack room, or, with
+    /// `widest`, to all.
     fn lay(&mut self, how: How, threads: &[&Thread], follows: bool, widest: bool) -> Vec<usize> {
         let before = self.own.clone();
         if follows {
@@ -252,14 +252,14 @@ impl Board<'_> {
                     };
                     (room > 0, order, room, home(part), Reverse(part))
                 };
-                // Whoever comes here may run in some part: nothing else is laid into a region.
+                // Each thread may run in some part: otherwise it would not be placed in this region.
                 let best = (0..self.parts.len()).filter(may).max_by_key(key).unwrap_or(0);
                 self.room[best] -= 1;
                 self.own[best] += 1;
                 best
             })
             .collect();
-        // Threads that may run alike are exchanged so that as many as can be stay where they are.
+        // Threads with equal masks are exchanged so that as many as possible stay in place.
         if threads.windows(2).all(|pair| pair[0].allowed == pair[1].allowed) {
             let mut quota = given.clone();
             let mut kept: Vec<Option<usize>> = vec![None; threads.len()];
@@ -274,7 +274,7 @@ impl Board<'_> {
     }
 }
 
-/// A number divided by weights into whole numbers, what is left over by largest remainder, then to the first.
+/// A number divided by weights into integers, with remainders to the largest fractions, then to the first.
 pub(super) fn shares(number: usize, weights: &[usize]) -> Vec<usize> {
     let all: usize = weights.iter().sum::<usize>().max(1);
     let mut shares: Vec<usize> = weights.iter().map(|w| number * w / all).collect();

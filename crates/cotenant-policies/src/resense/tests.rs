@@ -1,4 +1,7 @@
-//! The paper's examples (§2.3) by hand, then what it leaves open.
+//! The paper's examples (§2.3) by hand, then cases that it leaves open.
+//!
+//! Promise place/papers: `resense`, `heuristic`, `numad` and `dino` decide as published, at each threshold and in
+//! each worked example, and say what they lack.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -33,7 +36,7 @@ impl Bench {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
     }
 
-    /// Applications with so many threads each. Nobody runs anywhere yet, so that no place is home.
+    /// Applications with this many threads each. No thread runs yet, so that none has a current place.
     fn view(&self, threads: &[u32]) -> View {
         let all = (0..).zip(threads).flat_map(|(app, &n)| (0..n).map(move |_| app));
         let tasks = (0..).zip(all);
@@ -97,7 +100,7 @@ fn example_b_the_sharer_is_more_sensitive() {
     // A takes one L2. B would spread, but only the other L2 is left.   // L2: A A │ L2: B B
     let bench = Bench::new(yorkfield(), &[&[("l2", 9.0)], &[("l2", -5.0)]]);
     assert_eq!(bench.map(&[2, 2]), ["0-1", "2-3"]);
-    // With |B| > |A|, B spreads, and A cannot share any more.   // L2: A B │ L2: A B
+    // With |B| > |A|, B spreads, and A cannot share any more. // L2: A B │ L2: A B
     let bench = Bench::new(yorkfield(), &[&[("l2", 5.0)], &[("l2", -9.0)]]);
     assert_eq!(bench.map(&[2, 2]), ["0,2", "1,3"]);
 }
@@ -124,7 +127,7 @@ fn those_who_share_come_first_where_they_gain_more_together() {
     };
     // Together these gain 13.7: they come first, each on an L3 of its own, and A has the one that is left.
     assert_eq!(sum(&bench), ["24-31", "0-7", "8-15", "16-23"]);
-    // Where they gain less than it loses, nothing changes.
+    // If they gain less than it loses, nothing changes.
     let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 3.0)], &[("l3", 2.0)], &[("l3", 1.0)]];
     let bench = Bench::new(machine(4, 1, 8, 1), &scores);
     assert_eq!(sum(&bench), bench.map(&[8; 4]));
@@ -137,7 +140,7 @@ fn who_contends_is_spread_over_two() {
     assert_eq!([2, 3, 4].map(|n| bench.map(&[n]).concat()), ["0,2", "0-2", "0-3"]);
     // Two have no room for five.
     assert_eq!(bench.map(&[5]), ["0-4"]);
-    // B −4 goes where there is most room.   // L3: A · │ A · │ B · │ B ·
+    // B −4 goes to the domain with the most room. // L3: A · │ A · │ B · │ B ·
     let both = Bench::new(machine(4, 1, 2, 1), &[&[("l3", -5.0)], &[("l3", -4.0)]]);
     assert_eq!(both.map(&[2, 2]), ["0,2", "4,6"]);
     // Five applications on four L3s: A −5 with E +1 on two of them, then B −4 with D −2, then C +3 on the fewest.
@@ -220,7 +223,7 @@ fn unknown_applications_get_what_is_left() {
     let note =
         "nothing is known of the sensitivity of 'app0', it gets any free core; `cotenant characterize` measures it";
     assert_eq!(decision.notes, [note]);
-    // Nobody is known: Linux does as well.
+    // Without any scores Linux does as well.
     bench.apps.clear();
     assert_eq!(bench.decide(&view, ResenseState::default(), &[]).proposals, []);
     // A score of 0 is known, and neutral.
@@ -245,15 +248,15 @@ fn calm_until_somebody_comes_or_goes() {
     assert_eq!(placed(&alone, &first), ["0,2"]);
     let second = bench.decide(&alone, first.state.clone(), &applied(&first));
     assert_eq!(second.proposals, [], "nothing changed");
-    // B arrives: A stays where it is, B gets what is left.
+    // B arrives: A stays in place, B gets the rest.
     let both = bench.view(&[2, 2]);
     let third = bench.decide(&both, second.state, &[]);
     assert_eq!(placed(&both, &third), ["", "1,3"]);
-    // A thread of B ends: nobody has to move for that.
+    // A thread of B ends: no thread has to move.
     let fewer = bench.view(&[2, 1]);
     let fourth = bench.decide(&fewer, third.state.clone(), &applied(&third));
     assert_eq!(placed(&fewer, &fourth), ["", ""]);
-    // A ends: its tasks are forgotten.
+    // A ends: its tasks are dropped.
     let b: Vec<_> = both.tasks.iter().filter(|t| t.info.app.0 == 1).cloned().collect();
     let gone = View { tasks: b, ..both.clone() };
     let fifth = bench.decide(&gone, third.state.clone(), &applied(&third));
@@ -276,7 +279,7 @@ fn masks_and_foreign_load_are_kept_to() {
     let view = ViewBuilder::new(&bench.topology).task(0, 0, 0).allowed("3").task(1, 0, 0).view();
     // Task 0 may only use the second L2; task 1 follows it there.
     assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["2-3"]);
-    // Somebody keeps CPU 1 busy: the other L2 has room for both.
+    // CPU 1 is busy with foreign work: the other L2 has room for both.
     let busy = |b: ViewBuilder, cpu: u32| b.cpu_busy(cpu, if cpu == 1 { 0.9 } else { 0.0 });
     let view =
         (0..4).fold(ViewBuilder::new(&bench.topology).task(0, 0, 2).nowhere().task(1, 0, 2).nowhere(), busy).view();
@@ -298,7 +301,7 @@ fn of_equal_places_the_one_where_a_thread_is() {
     let tasks = [(0, 0, 11), (1, 0, 8), (2, 1, 4), (3, 1, 5)];
     let view =
         tasks.into_iter().fold(ViewBuilder::new(&bench.topology), |b, (id, app, cpu)| b.task(id, app, cpu)).view();
-    // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: everybody stays.
+    // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: all stay.
     assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["8,11", "4-5"]);
 }
 

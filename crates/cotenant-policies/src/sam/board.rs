@@ -1,26 +1,25 @@
-//! Which task holds which hardware context, kept up to date while the stages move tasks.
+//! The task on each hardware context, updated while the stages move tasks.
 
 use super::task::Task;
 use super::units::{At, Level, NONE};
 use cotenant_model::policy::Ctx;
 use cotenant_model::{CpuId, CpuSet, View};
 
-/// A context without a managed task that may take one.
+/// A context without a managed task.
 const FREE: u32 = u32::MAX;
-/// A CPU that is no context, or that others keep busy.
+/// A CPU that is no context, or is busy with foreign work.
 const TAKEN: u32 = u32::MAX - 1;
-/// A context that nobody takes while there are cores enough: a second one, and any of a core that a task holds.
+/// A context not used while there are enough cores: a second one, and any on a core with a task.
 const CLOSED: u32 = u32::MAX - 2;
 
-/// Tasks on contexts. A task that ran holds the context on which it was seen, or, where a task of lower id holds
-/// that, a free one of the same unit; where there is none it is *crowded*: its place is where it was seen, and it
-/// holds nothing.
+/// Tasks on contexts. A running task holds the context on which it was seen or, if a task of lower id holds that, a
+/// free one of the same unit. Without a free one it is *crowded*: it stays where it was seen, and holds nothing.
 #[derive(Clone)]
 pub(super) struct Board<'a> {
     levels: [Level<'a>; 2],
     /// Per CPU: the task that holds it, [`FREE`] or [`TAKEN`].
     holder: Vec<u32>,
-    /// Per CPU: what it is when no task holds it.
+    /// Per CPU: its state without a task.
     vacant: Vec<u32>,
     /// Per CPU: its core.
     core: Vec<u32>,
@@ -28,27 +27,26 @@ pub(super) struct Board<'a> {
     rank: Vec<u32>,
     /// Per core: its contexts.
     siblings: &'a [CpuSet],
-    /// Per core: its contexts that are not free.
+    /// Per core: its contexts that are in use.
     core_load: Vec<u32>,
-    /// Per core: the first task that holds one of them; [`FREE`] where none does.
+    /// Per core: the first task on one of its contexts; [`FREE`] without one.
     core_first: Vec<u32>,
     /// Per level and unit: free contexts.
     idle: [Vec<u32>; 2],
-    /// Per task: its CPU; [`NONE`] for tasks that hold no place.
+    /// Per task: its CPU; [`NONE`] for tasks without a place.
     place: Vec<u32>,
-    /// All crowded tasks, and some that no longer are.
+    /// All crowded tasks, and some former ones.
     crowded: Vec<u32>,
-    /// More tasks ran than there are contexts: units are placed on, not contexts.
+    /// More running tasks than contexts: tasks are placed on units, not contexts.
     oversubscribed: bool,
-    /// There are cores enough, and each takes one task.
+    /// Cores suffice, and each takes one task.
     whole: bool,
-    /// Per unit of stage 1: how many tasks it takes.
+    /// Per unit of stage 1: its capacity in tasks.
     room: Vec<u32>,
 }
 
 impl<'a> Board<'a> {
-    /// `whole`: there are cores enough, and each is to take one task, and helpers besides
-    /// ([`super::SamConfig::whole_cores`]).
+    /// `whole`: cores suffice, and each takes one task plus helpers ([`super::SamConfig::whole_cores`]).
     pub fn new(ctx: &Ctx<'a>, view: &View, whole: bool, sharing: Level<'a>, memory: Level<'a>, tasks: &[Task]) -> Self {
         let topology = ctx.topology;
         let size = topology.usable().last().map_or(0, |c| c.index() + 1);
@@ -76,7 +74,7 @@ impl<'a> Board<'a> {
         let mut crowded = Vec::new();
         let mut running = 0;
         for (t, task) in view.tasks.iter().enumerate() {
-            // One of which nothing is known yet is taken to run: its context is not idle.
+            // A task without data is assumed to run: its context is not idle.
             if tasks[t].ran == Some(false) {
                 continue;
             }
@@ -87,7 +85,7 @@ impl<'a> Board<'a> {
             if whole && tasks[t].is_helper() {
                 continue;
             }
-            // A context that others keep busy is still held by the task that runs there.
+            // A context busy with foreign work is still held by the task that runs there.
             if matches!(*slot, FREE | TAKEN) {
                 *slot = t as u32;
             } else {
@@ -168,23 +166,23 @@ impl<'a> Board<'a> {
         &self.levels[at as usize]
     }
 
-    /// The level whose units are the same as this one's: on ordinary machines both levels are the packages.
+    /// The level with the same units as this one: on ordinary machines both levels are the packages.
     pub fn shared_units(&self, at: At) -> At {
         if self.levels.iter().any(|level| level.split) { at } else { At::Sharing }
     }
 
-    /// The units where a task is, by level; [`NONE`] where it holds no place.
+    /// The units of a task, by level; [`NONE`] without a place.
     pub fn units(&self, task: usize) -> [u32; 2] {
         let unit = |level: &Level<'_>| Some(level.of(self.cpu(task)?)? as u32);
         [unit(&self.levels[0]).unwrap_or(NONE), unit(&self.levels[1]).unwrap_or(NONE)]
     }
 
-    /// The CPU of a task that has a place.
+    /// The CPU of a task with a place.
     pub fn cpu(&self, task: usize) -> Option<CpuId> {
         (self.place[task] != NONE).then(|| CpuId(self.place[task]))
     }
 
-    /// How many tasks a unit of stage 1 takes: one per context, or per core where second contexts are nobody's.
+    /// Capacity of a unit of stage 1: one task per context, or per core if second contexts are unused.
     pub fn room(&self, unit: usize) -> u32 {
         self.room[unit]
     }
@@ -194,9 +192,9 @@ impl<'a> Board<'a> {
         self.idle[at as usize][unit] as usize
     }
 
-    /// The free context of a unit that a task with that allowance takes: on a core of which nothing is used before a
-    /// second context of a used one (§4.3), then a core's first before its second, then beside the first task, so
-    /// that what cores are called matters only among those that are alike; then in order.
+    /// The free context of a unit for a task with this mask: on an unused core before a second context of a used one
+    /// (§4.3), then a core's first before its second, then beside the first task, so that core numbers matter only
+    /// among equal cores; then in order.
     pub fn free(&self, at: At, unit: usize, allowed: &CpuSet) -> Option<CpuId> {
         if self.idle(at, unit) == 0 {
             return None;
@@ -209,20 +207,20 @@ impl<'a> Board<'a> {
         self.whole
     }
 
-    /// Whether a task shares its core although there are cores enough.
+    /// Whether a task shares its core although cores suffice.
     pub fn doubled(&self, task: usize) -> bool {
         let Some(core) = self.cpu(task).filter(|_| self.whole).map(|cpu| self.core[cpu.index()]) else { return false };
         let held = |cpu: &CpuId| self.holder.get(cpu.index()).is_some_and(|h| *h < CLOSED);
         self.siblings[core as usize].iter().filter(held).count() > 1
     }
 
-    /// A free context of a unit on a core of which nothing is used.
+    /// A free context of a unit on an unused core.
     pub fn idle_core(&self, at: At, unit: usize, allowed: &CpuSet) -> Option<CpuId> {
         let cpu = self.free(at, unit, allowed)?;
         (self.core_load[self.core[cpu.index()] as usize] == 0).then_some(cpu)
     }
 
-    /// The tasks that hold the contexts of each core, in order of core; none while contexts are not what is placed on.
+    /// The tasks on each core's contexts, in order of core; empty while tasks are placed on units.
     pub fn by_core(&self) -> Vec<Vec<usize>> {
         if self.oversubscribed {
             return Vec::new();
@@ -256,22 +254,22 @@ impl<'a> Board<'a> {
         second.map(|(.., cpu)| cpu)
     }
 
-    /// Finds the first task of a CPU's core again.
+    /// Updates the first task of a CPU's core.
     fn look_at_core(&mut self, cpu: CpuId) {
         let core = self.core[cpu.index()] as usize;
         let holders = self.siblings[core].iter().filter_map(|c| self.holder.get(c.index()));
         self.core_first[core] = holders.copied().filter(|h| ![TAKEN, CLOSED].contains(h)).min().unwrap_or(FREE);
     }
 
-    /// Whether a task with that allowance may stand in a unit at that CPU's place.
+    /// Whether a task with this mask may run in a unit at that CPU's place.
     pub fn fits(&self, at: At, cpu: CpuId, allowed: &CpuSet) -> bool {
         allowed.contains(cpu)
             || (self.oversubscribed
                 && self.level(at).of(cpu).is_some_and(|u| self.level(at).unit(u).set().intersects(allowed)))
     }
 
-    /// Where a task is to be placed, standing where it does now: on its own context, or, where it has none of its own
-    /// or there are more tasks than contexts, on all of the unit's that it is allowed.
+    /// The target for a task at its current place: its own context or, without one or with more tasks than contexts,
+    /// all allowed ones of its unit.
     pub fn contexts(&self, at: At, task: usize, allowed: &CpuSet) -> CpuSet {
         let cpu = CpuId(self.place[task]);
         if !self.oversubscribed && self.holds(task) {
@@ -281,7 +279,8 @@ impl<'a> Board<'a> {
         level.of(cpu).map_or_else(CpuSet::new, |unit| level.unit(unit).set().and(allowed))
     }
 
-    /// Moves a task to a free context. What it held falls to a crowded task of the same unit, else becomes free.
+    /// Moves a task to a free context. Its former one goes to a crowded task of the same unit, otherwise it becomes
+    /// free.
     pub fn relocate<'v>(&mut self, task: usize, to: CpuId, allowed: impl Fn(usize) -> &'v CpuSet) {
         let from = CpuId(self.place[task]);
         let held = self.holds(task);
@@ -311,7 +310,7 @@ impl<'a> Board<'a> {
         self.open(from);
     }
 
-    /// Opens what nobody holds of a CPU's core: on whole cores nothing while a task holds another of its contexts.
+    /// Frees unused contexts of a CPU's core: with whole cores none while a task holds another of its contexts.
     fn open(&mut self, cpu: CpuId) {
         let core = self.core[cpu.index()] as usize;
         if self.whole && self.core_first[core] != FREE {
@@ -326,7 +325,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Two tasks change places, and with them whether they are crowded.
+    /// Swaps two tasks, including their crowded state.
     pub fn swap(&mut self, a: usize, b: usize) {
         let held = [self.holds(a), self.holds(b)];
         self.place.swap(a, b);
@@ -334,7 +333,7 @@ impl<'a> Board<'a> {
             if held {
                 self.holder[self.place[new] as usize] = new as u32;
             } else {
-                self.crowded.push(new as u32); // in the other's stead
+                self.crowded.push(new as u32); // instead of the other
             }
             self.look_at_core(CpuId(self.place[new]));
         }
@@ -344,7 +343,7 @@ impl<'a> Board<'a> {
         self.holder[self.place[task] as usize] == task as u32
     }
 
-    /// A task takes a free context; what it held stays as it is.
+    /// A task takes a free context; its former one is unchanged.
     fn take(&mut self, task: u32, cpu: CpuId) {
         self.holder[cpu.index()] = task;
         self.place[task as usize] = cpu.0;

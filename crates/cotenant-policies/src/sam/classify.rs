@@ -1,4 +1,4 @@
-//! Thresholds, and the classes into which they part the tasks (figure 3 of the paper).
+//! Thresholds, and the task classes that they define (figure 3 of the paper).
 
 use super::config::SamConfig;
 use super::task::{Class, Rates, Task};
@@ -7,11 +7,11 @@ use cotenant_model::policy::Ctx;
 use cotenant_model::topology::DistanceUnit;
 use cotenant_model::{Signal, TaskView, Topology, View};
 
-/// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating
-/// sharers costly (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.
+/// Stalls on memory per cycle up to which a sharer tolerates latency: the loss from which SAM calls separation costly
+/// (ATC'15 §2.1), applied to stalls. Inferred, because SAM-MPH's figure is unknown to us.
 const TOLERATED: f64 = 0.05;
 
-/// The thresholds, made to fit the units.
+/// The thresholds in terms of units.
 pub(super) struct Limits {
     /// `C_T`: coherence events per unhalted cycle of a task.
     pub coherence: f64,
@@ -23,8 +23,8 @@ pub(super) struct Limits {
     pub unit_bandwidth: Vec<f64>,
 }
 
-/// The rate of remote accesses, per cycle, whose extra latency is 5 % of the cycles: 0.05 / ((remote − local) ·
-/// clock). Averaged over the pairs of nodes that have CPUs; needs latencies in nanoseconds and the clock.
+/// The rate of remote accesses, per cycle, whose extra latency is 5 % of the cycles: 0.05 / ((remote − local) · clock).
+/// Averaged over the pairs of nodes with CPUs; needs latencies in nanoseconds and the clock.
 pub(super) fn remote_at_five_percent(topology: &Topology, clock_hz: Option<f64>) -> Option<f64> {
     let unit = topology.parts().distances.as_ref()?.unit;
     if unit != DistanceUnit::Nanoseconds {
@@ -43,7 +43,7 @@ pub(super) fn remote_at_five_percent(topology: &Topology, clock_hz: Option<f64>)
 }
 
 impl Limits {
-    /// `None` where the machine has no thresholds, or where the clock that the configuration needs is unknown.
+    /// `None` if the machine has no thresholds, or the clock required by the configuration is unknown.
     pub fn new(ctx: &Ctx<'_>, config: SamConfig, memory: &Level<'_>) -> Option<Self> {
         let t = ctx.machine.thresholds.as_ref()?;
         if !config.wall_clock {
@@ -70,7 +70,7 @@ impl Limits {
                 .iter()
                 .map(|cores| t.task_bandwidth_per_s.unwrap_or(socket / cores))
                 .collect(),
-            // A node that is a part of a package has the same part of its bandwidth.
+            // A node that is part of a package has the same part of its bandwidth.
             unit_bandwidth: unit_cores
                 .iter()
                 .enumerate()
@@ -81,8 +81,8 @@ impl Limits {
 }
 
 impl Rates {
-    /// `near`: whether coherence inside the package leaves the unit too (chiplets). `clock_hz`: takes the paper's
-    /// rates per cycle at that clock instead of wall-clock ones.
+    /// `near`: whether coherence inside the package also leaves the unit (chiplets). `clock_hz`: uses the paper's rates
+    /// per cycle at that clock instead of wall-clock rates.
     pub fn new(task: &TaskView, near: bool, clock_hz: Option<f64>, config: SamConfig) -> Self {
         let cycles = task.per_s(Signal::Cycles).filter(|c| *c > 0.0);
         let per_cycle = |signal| Some(task.per_s(signal)? / cycles?);
@@ -105,9 +105,9 @@ impl Rates {
     }
 }
 
-/// Coherence inside the socket, per cycle: counted where the processor can, else what is left of the misses of the
-/// last private level after hits and misses of the LLC (§2.1). The subtraction is right only where an LLC hit means a
-/// hit without a snoop (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
+/// Coherence inside the socket, per cycle: counted if the processor can, otherwise the misses of the last private level
+/// minus hits and misses of the LLC (§2.1). The subtraction is only right if an LLC hit means a hit without a snoop
+/// (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
 pub(crate) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
     per_cycle(Signal::Intra).or_else(|| {
         let misses = per_cycle(Signal::PrivateMisses)?;
@@ -116,13 +116,13 @@ pub(crate) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
     })
 }
 
-/// Which signals some task has. What none has cannot be held against a task; what only some lack is starved.
+/// Signals that some task has. A signal missing for all tasks is not required; one missing for some is starved.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct SignalsSeen {
     ran: bool,
     cycles: bool,
-    /// Something is counted that is judged by the cycle.
+    /// Some signal judged per cycle is counted.
     counted: bool,
     pub inter: bool,
     pub intra: bool,
@@ -146,7 +146,7 @@ impl SignalsSeen {
         self.ipc |= rates.ipc.is_some();
     }
 
-    /// What is switched off for want of a signal, for people.
+    /// Features disabled for want of a signal, as text.
     pub fn notes(self, limits: &Limits, config: SamConfig) -> Vec<String> {
         let mut notes = Vec::new();
         let mut lacks = |signal: &str, effect: &str| {
@@ -193,16 +193,15 @@ impl SignalsSeen {
     }
 }
 
-/// How many CPUs a task wants, 0–1: it runs or waits for one. All of one where it ran and its time is not counted.
+/// CPUs that a task wants, 0–1: running or waiting. A whole one if it ran without counted time.
 fn wants(task: &TaskView) -> f64 {
     let of_time = task.per_s(Signal::CpuTime);
     let wants = of_time.map(|ran| (ran + task.per_s(Signal::RunQueueWait).unwrap_or(0.0)) / 1e9);
     wants.unwrap_or(f64::from(u8::from(task.ran() == Some(true)))).min(1.0)
 }
 
-/// The class of a task that runs in this package. `cooled`: whether it shared data when it moved, where it moved at
-/// the start of the interval: its coherence tells about the move, not about the task, and a sharer stays where it was
-/// just brought.
+/// The class of a running task in this package. `cooled`: whether it shared data before its move at the start of the
+/// interval. Then its coherence reflects the move, not the task, and a sharer stays in its new place.
 pub(super) fn class(rates: &Rates, seen: SignalsSeen, limits: &Limits, package: usize, cooled: Option<bool>) -> Class {
     match cooled {
         Some(true) => return Class::Intra,
@@ -230,7 +229,7 @@ pub(super) fn class(rates: &Rates, seen: SignalsSeen, limits: &Limits, package: 
     }
 }
 
-/// Looks at the signals of all tasks once; their classes follow when all are seen.
+/// Collects the signals of all tasks; classes follow when all are known.
 pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>, config: SamConfig) -> (Vec<Task>, SignalsSeen) {
     let mut seen = SignalsSeen::default();
     let tasks = view.tasks.iter().map(|task| {

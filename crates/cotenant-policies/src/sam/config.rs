@@ -1,13 +1,12 @@
-//! What of SAM is the paper's and what is ours.
+//! The paper's rules of SAM, and ours.
 
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 macro_rules! switches {
     ($($(#[$doc:meta])* $field:ident = $name:literal, $paper:literal, $default:literal;)*) => {
-        /// Rules beyond the paper's figures 3 and 4, each with its switch: one that its text adds, ours, which are on
-        /// unless switched off, and those after SAM-MPH, which are off unless switched on. What the paper says is
-        /// [`SamConfig::paper_exact`].
+        /// Rules beyond the paper's figures 3 and 4, each with its switch: one from its text, ours (on by default), and
+        /// those after SAM-MPH (off by default). [`SamConfig::paper_exact`] is the paper's algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
         #[allow(clippy::struct_excessive_bools)] // independent switches, not states
@@ -16,7 +15,7 @@ macro_rules! switches {
         }
 
         impl SamConfig {
-            /// The names of the switches, as [`FromStr`] and configuration files take them.
+            /// The names of the switches for [`FromStr`] and configuration files.
             pub const SWITCHES: &[&str] = &[$($name,)*];
 
             /// The paper's own algorithm, without additions.
@@ -45,52 +44,49 @@ switches! {
     /// A task that moved keeps its coherence class for one interval, because a move itself causes coherence traffic
     /// (§4.5).
     cooldown = "cooldown", false, true;
-    /// Stage 2 also repairs tasks that were never moved reluctantly: the node that holds most of their pages is their
-    /// home.
+    /// Stage 2 also repairs tasks that were never moved reluctantly: their home is the node with most of their pages.
     page_home = "page-home", false, true;
-    /// A socket whose contexts are all held by sharers is never a source of stage 1; another one only for a
-    /// destination that takes all its sharers or ends up with more of them than it has, and not after it drew some
-    /// itself in the same round. Off: sharers that do not fit one socket swing for ever.
+    /// A socket full of sharers is never a source of stage 1. Another one is a source only for a destination that takes
+    /// all its sharers or ends up with more than it has, and not after it gained some in the same round. Off: sharers
+    /// that do not fit one socket swing forever.
     keep_full = "keep-full", false, true;
-    /// A task that lost its place to one that came home does not take a memory-bound task's place in turn. Off:
-    /// memory-bound tasks of a crowded socket push each other out, one per round.
+    /// A task displaced by a returning one does not displace a memory-bound task in turn. Off: memory-bound tasks of a
+    /// crowded socket push each other out, one per round.
     no_chains = "no-chains", false, true;
-    /// While there are no more tasks than cores, second contexts of cores are nobody's: hyperthreading then changes
-    /// no decision (§4.3). Off: sharers fill a socket's second contexts, as figure 4 alone would, while cores
-    /// elsewhere are idle.
+    /// With no more tasks than cores, second contexts stay unused, so that hyperthreading changes no decision (§4.3).
+    /// Off: sharers fill a socket's second contexts, as in figure 4, while cores elsewhere are idle.
     whole_cores = "whole-cores", true, true;
-    /// Sharers are brought to those of their own application, also by changing places with a sharer of another one
-    /// that so comes to its own. Off: any sharers are brought together, and none makes way, as in figure 4.
+    /// Sharers are brought to those of their own application, also by a swap with a sharer that also returns to its
+    /// own. Off: any sharers are brought together, and none makes way, as in figure 4.
     own_app = "own-app", false, false;
-    /// Where sharers are brought to others, those others are placed where they are, so that the kernel does not move
-    /// them away from a socket that has become the fuller one. Off: only tasks that move are placed.
+    /// Where sharers are brought to others, those are placed where they are, so that the kernel does not move them off
+    /// the fuller socket. Off: only moving tasks are placed.
     hold_partners = "hold-partners", false, false;
-    /// Stage 1 works on last-level-cache domains where a package has several. Off: on packages.
+    /// Stage 1 works on last-level-cache domains in packages with several. Off: on packages.
     llc_domains = "llc-domains", false, true;
-    /// Stages 2 and 3 work on memory nodes where a package has several. Off: on packages.
+    /// Stages 2 and 3 work on memory nodes in packages with several. Off: on packages.
     memory_nodes = "memory-nodes", false, true;
-    /// Where the machine file gives no remote threshold, take the rate that costs 5 % at the machine's latencies.
+    /// If the machine file has no remote threshold, use the rate that costs 5 % at the machine's latencies.
     derive_remote = "derive-remote", false, true;
-    /// After SAM-MPH: sharers whose stalls on memory are few tolerate the latency and are not brought together; of
-    /// the others those that stall most come first, and those that stall least make way first. What the stalls are
-    /// held against is inferred.
+    /// After SAM-MPH: sharers with few memory stalls tolerate latency and are not brought together. Of the others those
+    /// that stall most come first, and those that stall least make way first. The threshold for stalls is inferred.
     latency_tolerance = "latency-tolerance", false, false;
-    /// After SAM-MPH: a task acts in a class, or goes home from remote memory, only when it has been so for several
-    /// intervals in a row. Their number is inferred.
+    /// After SAM-MPH: a task acts in a class, or returns from remote memory, only after several such intervals in a
+    /// row. Their number is inferred.
     hysteresis = "hysteresis", false, false;
-    /// After SAM-MPH: two tasks that use a core well do not share one where one could share with a task that waits.
-    /// The stage is inferred; it needs `--pin cpu`.
+    /// After SAM-MPH: two tasks that use a core well do not share one if one could share with a waiting task. The stage
+    /// is inferred; it needs `--pin cpu`.
     core_sharing = "core-sharing", false, false;
 }
 
 impl SamConfig {
-    /// The default with what made simulated mixes faster, but is not what figure 4 says
-    /// (`lab/docs/sam-switches.md`): what `auto` uses unless it is told otherwise.
+    /// The default plus the additions that sped up simulated mixes, beyond figure 4 (`lab/docs/sam-switches.md`): the
+    /// default of `auto`.
     pub const fn recommended() -> Self {
         Self { own_app: true, hold_partners: true, ..Self::usual() }
     }
 
-    /// The default with all that is after SAM-MPH (ATC'16).
+    /// The default with all additions after SAM-MPH (ATC'16).
     pub const fn mph() -> Self {
         Self { latency_tolerance: true, hysteresis: true, core_sharing: true, ..Self::usual() }
     }
@@ -102,7 +98,7 @@ impl Default for SamConfig {
     }
 }
 
-/// A text that names no set of switches.
+/// A text that is not a set of switches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no setting of sam; write 'paper', 'default', 'recommended' or 'mph', then +NAME or -NAME of: {names}", names = SamConfig::SWITCHES.join(", "))]
 pub struct SamConfigError(String);

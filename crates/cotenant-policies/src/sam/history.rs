@@ -1,20 +1,20 @@
-//! What tasks were before: hysteresis after SAM-MPH, so that what lasts one interval moves nobody.
+//! Hysteresis after SAM-MPH: classes that last one interval move no task.
 //!
 //! SAM-MPH uses "a history of past intervals to introduce hysteresis when making mapping decisions, thereby avoiding
-//! oscillatory mappings and transient migrations" (abstract). How is inferred: what a task is must last for some
+//! oscillatory mappings and transient migrations" (abstract). The method is inferred: a class must last for some
 //! intervals.
 
 use super::state::Past;
 use super::task::{Class, Task};
 use cotenant_model::TaskId;
 
-/// Intervals in a row in which a task must be what it is to act so. At the usual 100 ms longer than a migration
-/// disturbs the counters and shorter than most phases. Inferred.
+/// Intervals in a row in a class before a task acts in it. At the usual 100 ms longer than a migration disturbs the
+/// counters and shorter than most phases. Inferred.
 const PERSISTENT: u8 = 3;
 
-/// Lets a task act only in a class that it has had for long enough. Until then it stays where it is, and one that
-/// shares data, as of now or as of late, counts as a sharer in its place. Intervals in which it slept or was not
-/// counted count neither way. One that has just come is at once what it is there. `above`: it meets remote memory.
+/// Restricts tasks to classes that have lasted long enough. Until then a task stays in place, and one that shares data,
+/// now or recently, counts as a sharer there. Intervals of sleep or without counts are ignored. A newly arrived task
+/// has its class at once. `above`: it has remote accesses above the threshold.
 pub(super) fn persist(task: &mut Task, id: TaskId, known: Option<Past>, above: bool, came: bool) -> Option<Past> {
     if matches!(task.class, Class::Absent | Class::Unknown) {
         task.stray = known.is_some_and(|past| past.remote >= PERSISTENT);
@@ -62,7 +62,7 @@ mod tests {
             assert_eq!(persist(&mut task, id, known, false, false), past(is, times), "{known:?} {is:?}");
             assert_eq!(task.class, acts, "{known:?} {is:?}");
             assert_eq!(task.settling, acts == Class::Intra, "{known:?} {is:?}");
-            // One that has just come is at once what it is.
+            // A newly arrived task has its class at once.
             let mut task = Task { class: is, ..Task::new(Rates::default(), None, 0.0) };
             assert_eq!(persist(&mut task, id, known, false, true), past(is, PERSISTENT));
             assert_eq!(task.class, is);

@@ -1,8 +1,8 @@
 //! `sam`: sharing-aware mapping (Srikanthan, Dwarkadas, Shen: "Data Sharing or Resource Contention", USENIX ATC 2015).
 //!
 //! Every interval each task is classified by its counters, then three stages move tasks between sockets: sharers
-//! together, tasks that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the
-//! paper's and what is ours.
+//! together, tasks with remote memory home, memory-bound tasks apart. `docs/policies/sam.md` separates the paper's
+//! rules from ours.
 
 mod board;
 pub(super) mod classify;
@@ -96,10 +96,10 @@ impl Policy for Sam {
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
         let (mut tasks, seen) = classify::look(view, sharing.split, clock, config);
         let cores = ctx.topology.cores().iter().filter(|core| core.iter().any(|cpu| sharing.of(cpu).is_some())).count();
-        // Helpers, of a runtime or a monitor, want next to nothing: they must not make the difference.
+        // Helpers (of a runtime, a monitor) need nearly no CPU and must not make the difference.
         let crowded = tasks.iter().map(|task| task.wants).sum::<f64>().round() > cores as f64;
         let was_crowded = state.crowded.unwrap_or(crowded);
-        // Where each core has a last-level cache to itself, sharers could not be brought together at all.
+        // If each core has its own last-level cache, sharers could not be brought together at all.
         let apart = sharing.split && sharing.len() == cores;
         let whole = config.whole_cores && !(crowded && was_crowded) && !apart;
         let board = Board::new(ctx, view, whole, sharing, memory, &tasks);
@@ -144,7 +144,7 @@ impl Policy for Sam {
     }
 }
 
-/// Joins what is seen of each task with what is remembered of it; both are in ascending order of id.
+/// Joins observations and state of each task; both are in ascending order of id.
 fn classify_all(
     tasks: &mut [Task],
     view: &View,
@@ -167,7 +167,7 @@ fn classify_all(
             while origins.next_if(|o| o.task < id).is_some() {}
             while moves.next_if(|m| m.task < id).is_some() {}
             let last = moves.next_if(|m| m.task == id);
-            // One that is seen at home is home, unless it was sent away just now and has not run since.
+            // A task seen at home is home, unless it was just sent away and has not run since.
             task.origin = origins
                 .next_if(|o| o.task == id)
                 .copied()
@@ -179,7 +179,7 @@ fn classify_all(
         }
         task.class = match at {
             None => Class::Absent,
-            // It holds no core that another one could take, and needs none elsewhere.
+            // It occupies no core that another task could use, and needs none elsewhere.
             Some(_) if board.is_whole() && task.is_helper() => Class::Absent,
             Some(_) if !ran => Class::Unknown,
             Some(unit) => classify::class(&task.rates, seen, limits, units.unit(unit).package, cooled),

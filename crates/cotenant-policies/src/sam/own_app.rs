@@ -1,11 +1,10 @@
 //! Stage 1 with `own-app` (ours): sharers are brought to those of their own application.
 //!
-//! Counters tell that a task shares data, not with whom; so the paper brings any sharers together, and where two
-//! applications that share fill both sockets, each half on either, nobody moves. But threads of different programs
-//! have no data in common unless they ask for it: who belongs together is known. Each application with several
-//! sharers gets a *home* that holds them all, and those that are elsewhere go there, also by changing places with a
-//! sharer whose home is where they are. Before a home is chosen, the loss of the tasks that would have to leave it is
-//! held against the gain.
+//! Counters show that a task shares data, but not with which task; so the paper brings any sharers together, and no
+//! task moves if two sharing applications fill both sockets, each split in halves. But threads of different programs
+//! rarely share data, so applications define the groups. Each application with several sharers gets a *home* for all of
+//! them, which the others join, also by swaps with sharers whose home is elsewhere. The gain of a home must exceed the
+//! loss of the tasks that leave it.
 
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
@@ -16,12 +15,12 @@ use cotenant_model::{AppId, Reason, Signal};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The sharers of an application, or all those that are their application's only one: their partners are others' tasks.
+/// The sharers of an application, or all single sharers of theirs: their partners are other applications' tasks.
 struct Group {
     tasks: Vec<usize>,
     /// By unit.
     at: Vec<u32>,
-    /// The unit that is to hold all of them.
+    /// The unit for all of them.
     home: Option<usize>,
 }
 
@@ -36,7 +35,7 @@ pub(super) fn run(round: &mut Round<'_>) {
     for (g, group) in groups.iter().enumerate() {
         group.tasks.iter().for_each(|&t| group_of[t] = Some(g));
     }
-    // Where a task's own are to be, if that is elsewhere.
+    // The home of a task's group, if elsewhere.
     let goes = |round: &Round<'_>, t: usize| {
         let task = &round.tasks[t];
         let home = groups[group_of[t]?].home.filter(|&home| task.unit(At::Sharing) != Some(home));
@@ -48,7 +47,7 @@ pub(super) fn run(round: &mut Round<'_>) {
         let mut why = Reason::new(STAGE, "colocate with {app} on {place}");
         why.app = Some(round.view.tasks[t].info.app);
         why.evidence = Some(evidence(round, t));
-        // Both come to their own.
+        // Both move to their own home.
         let returns = |&v: &usize| {
             round.tasks[v].unit(At::Sharing) == Some(home)
                 && goes(round, v) == Some(unit)
@@ -90,13 +89,14 @@ fn groups(round: &Round<'_>, units: usize) -> Vec<Group> {
     groups.into_iter().map(group).collect()
 }
 
-/// What a threshold costs a task that is at it, a part of its time (§2.1, [`super::classify::remote_at_five_percent`]).
+/// The cost of a threshold to a task at it, as a fraction of its time (§2.1,
+/// [`super::classify::remote_at_five_percent`]).
 const AT_THRESHOLD: f64 = 0.05;
 
-/// Finds each group a home: of the units that have room for all of it and are [`worth`] it, the one where most of it
-/// is, then the one with most room. A group that finds none stays, and takes room where it is: bringing only some
-/// together, or all into a package of several caches, cost simulated chiplets more cache than it saved transfers. Where
-/// most are is where all come to rest.
+/// Finds each group a home: of the units with room for all of it that are [`worth`] it, the one with most of its tasks,
+/// then the one with most room. A group without a home stays and occupies its places: on simulated chiplets, bringing
+/// some together, or all into a package of several caches, cost more cache than it saved transfers. The unit with most
+/// members is where all settle.
 fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     let level = round.board.level(At::Sharing);
     let mut room: Vec<u32> = (0..units).map(|unit| round.board.room(unit)).collect();
@@ -112,14 +112,14 @@ fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     }
 }
 
-/// Whether a group gains more at a home than the tasks lose that make way for it there. Both are parts of a task's
-/// time: each threshold is a rate that costs 5 % of it.
+/// Whether a group gains more at a home than the displaced tasks lose. Both are fractions of a task's time: each
+/// threshold is a rate that costs 5 % of it.
 fn worth(round: &Round<'_>, group: &Group, home: usize) -> bool {
     let here = |t: &usize| round.tasks[*t].unit(At::Sharing) == Some(home);
     let inter = |t: &&usize| round.tasks[**t].class == Class::Inter;
     let comers: Vec<usize> = group.tasks.iter().filter(inter).copied().filter(|t| !here(t)).collect();
     let all = || (0..round.tasks.len()).filter(here);
-    // Sharers of others go to their own, in exchange.
+    // Sharers of other groups move to their own home in exchange.
     let others = all().filter(|t| round.tasks[*t].class.shares()).count() - group.at[home] as usize;
     let crowd = comers.get(round.board.idle(At::Sharing, home) + others..).unwrap_or_default();
     let victims = [Class::Cpu, Class::Mem].into_iter().flat_map(|class| {
@@ -134,8 +134,8 @@ fn worth(round: &Round<'_>, group: &Group, home: usize) -> bool {
     leave.is_empty() || gain > loss
 }
 
-/// What tasks lose by being away from their pages if each changes to the unit of another one: tasks' worth of time.
-/// What overlaps is not known: each takes at most twice as long.
+/// Loss of tasks that move away from their pages, in tasks' worth of time, if each takes another one's place. Overlap
+/// is unknown: each takes at most twice as long.
 fn distance(round: &Round<'_>, leave: &[(usize, usize)]) -> f64 {
     let Some(limit) = round.limits.remote else { return 0.0 };
     let two = round.board.level(At::Memory).len() == 2;
@@ -146,14 +146,14 @@ fn distance(round: &Round<'_>, leave: &[(usize, usize)]) -> f64 {
         }
         let misses = round.view.tasks[v].per_cycle(Signal::LlcMisses).unwrap_or(0.0);
         let remote = task.rates.remote.unwrap_or(0.0).min(misses);
-        // Of two nodes the other one is where they have been remote from.
+        // With two nodes, the other one is where they have been remote from.
         let more = misses - remote - if two { remote } else { 0.0 };
         (AT_THRESHOLD * more / limit).min(1.0)
     };
     leave.iter().map(loss).sum()
 }
 
-/// What the memory of the nodes serves less where pages follow, in tasks' worth of what memory-bound tasks ask for.
+/// Unserved memory demand of the nodes if pages follow, in units of memory-bound tasks' demands.
 fn crowding(round: &Round<'_>, comers: &[usize], leave: &[(usize, usize)]) -> f64 {
     let before = stage3::loads(round);
     let mut after = before.clone();

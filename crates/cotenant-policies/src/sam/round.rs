@@ -1,4 +1,4 @@
-//! One decision in the making: the tasks, the board, and what was decided so far.
+//! One decision in progress: the tasks, the board, and the decisions so far.
 
 use super::board::Board;
 use super::classify::Limits;
@@ -8,7 +8,7 @@ use super::task::{Class, Task};
 use super::units::At;
 use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, TaskId, Time, Topology, View};
 
-/// One decision in the making.
+/// One decision in progress.
 pub(super) struct Round<'a> {
     pub topology: &'a Topology,
     pub view: &'a View,
@@ -19,12 +19,12 @@ pub(super) struct Round<'a> {
     pub board: Board<'a>,
     pub proposals: Vec<Proposal>,
     pub moves: Vec<Move>,
-    /// Sets that an earlier stage made, by level.
+    /// Sets made by an earlier stage, by level.
     pub sets: [Option<Sets>; 2],
 }
 
 impl<'a> Round<'a> {
-    /// The CPUs that a task may use.
+    /// The CPUs allowed for a task.
     pub fn allowed(&self, task: usize) -> &'a CpuSet {
         &self.view.tasks[task].info.allowed
     }
@@ -34,9 +34,8 @@ impl<'a> Round<'a> {
         self.view.tasks[task].info.id
     }
 
-    /// Puts the tasks in the order in which those of a class are taken: as they stand in the view, or, with latency
-    /// tolerance, sharers that stall most first and all others that stall least first, and last those of which that
-    /// is unknown.
+    /// Sorts the tasks in the order of use within a class: as in the view or, with latency tolerance, sharers with most
+    /// stalls first and others with fewest stalls first; unknown ones last.
     pub fn rank(&mut self) {
         let mut order: Vec<u32> = (0..self.tasks.len() as u32).collect();
         if self.config.latency_tolerance {
@@ -64,19 +63,19 @@ impl<'a> Round<'a> {
         self.propose(at, task, reason);
     }
 
-    /// Lets two tasks change places.
+    /// Swaps two tasks.
     pub fn swap(&mut self, at: At, task: usize, reason: Reason, victim: usize, victims: Reason) {
         self.board.swap(task, victim);
         self.propose(at, task, reason);
         self.propose(at, victim, victims);
     }
 
-    /// What [`Round::discard`] needs to take back the moves that follow.
+    /// State that [`Round::discard`] needs to undo later moves.
     pub fn draft(&self) -> Draft<'a> {
         Draft { board: self.board.clone(), moves: self.moves.len() }
     }
 
-    /// Takes back the moves since then.
+    /// Undoes the moves since then.
     pub fn discard(&mut self, draft: Draft<'a>) {
         self.board = draft.board;
         for i in draft.moves..self.moves.len() {
@@ -89,25 +88,25 @@ impl<'a> Round<'a> {
         self.proposals.truncate(draft.moves);
     }
 
-    /// The sets of a level's units, made anew only where no earlier stage left them.
+    /// The sets of a level's units, taken from an earlier stage if it left them.
     pub fn take_sets(&mut self, at: At) -> Sets {
         let cached = self.sets[self.board.shared_units(at) as usize].take();
         cached.unwrap_or_else(|| Sets::new(self, at))
     }
 
-    /// Leaves the sets for the next stage.
+    /// Keeps the sets for the next stage.
     pub fn leave_sets(&mut self, at: At, sets: Sets) {
         self.sets[self.board.shared_units(at) as usize] = Some(sets);
     }
 
-    /// Whether each of two tasks may stand where the other does.
+    /// Whether two tasks may swap.
     pub fn may_swap(&self, at: At, a: usize, b: usize) -> bool {
         let (Some(cpu_a), Some(cpu_b)) = (self.board.cpu(a), self.board.cpu(b)) else { return false };
         self.board.fits(at, cpu_b, self.allowed(a)) && self.board.fits(at, cpu_a, self.allowed(b))
     }
 
-    /// Places a task where it is, if it may stay there; one that shares its core, while there are cores enough, in its
-    /// unit, where the kernel finds it one. That is no move; it comes after all moves, which are taken back by their
+    /// Places a task where it is, if it may stay there; one that shares its core although cores suffice is placed on
+    /// its unit, where the kernel finds it one. This is no move, and comes after all moves, which are undone by their
     /// number.
     pub fn confirm(&mut self, at: At, task: usize, mut reason: Reason) {
         let unit = self.tasks[task].unit(at);
@@ -116,7 +115,7 @@ impl<'a> Round<'a> {
             Some(unit) => self.board.level(at).unit(unit).set().and(self.allowed(task)),
             None => self.board.contexts(at, task, self.allowed(task)),
         };
-        // A mask or a cpuset may have changed since it came there.
+        // A mask or a cpuset may have changed since its arrival.
         if contexts.is_empty() || !contexts.is_subset(self.allowed(task)) {
             return;
         }
@@ -136,19 +135,20 @@ impl<'a> Round<'a> {
         let t = &mut self.tasks[task];
         t.moved = true;
         let home = t.unit(At::Memory);
-        t.origin = t.origin.filter(|origin| home != Some(origin.unit as usize)); // back home it is forgotten, whoever sent it
+        // back home its origin is dropped, however it got there
+        t.origin = t.origin.filter(|origin| home != Some(origin.unit as usize));
         self.moves.push(Move { task: id, at: self.now, sharer: t.class.shares(), before: t.before });
     }
 }
 
-/// Where all tasks were before some moves.
+/// The places of all tasks before some moves.
 pub(super) struct Draft<'a> {
     board: Board<'a>,
     moves: usize,
 }
 
 /// The tasks of each unit by class, in ascending order of rank: the sets of the paper's figure 3. Tasks that moved in
-/// this round are no members any more, since none moves twice.
+/// this round leave the sets, because none moves twice.
 #[derive(Clone)]
 pub(super) struct Sets {
     spans: Vec<(u32, u32)>,
@@ -209,7 +209,7 @@ impl Sets {
     ) -> Option<usize> {
         let span = &mut self.spans[unit * CLASSES + rank(class)?];
         let moved = |t: u32| round.tasks[t as usize].moved;
-        // Members go from the front, nearly always: what is used up must not be looked at again for every mover.
+        // Members nearly always leave from the front: used ones must not be examined again for every mover.
         while span.0 < span.1 && moved(self.tasks[span.0 as usize]) {
             span.0 += 1;
         }
@@ -224,7 +224,7 @@ impl Sets {
         tasks.filter(|t| !round.tasks[*t].moved)
     }
 
-    /// How many members may use some CPU of these.
+    /// Number of members that may use some of these CPUs.
     pub fn admitted(&self, round: &Round<'_>, unit: usize, class: Class, cpus: &CpuSet) -> u32 {
         self.members(round, unit, class).filter(|t| round.allowed(*t).intersects(cpus)).count() as u32
     }

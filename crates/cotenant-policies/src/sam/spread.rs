@@ -1,5 +1,5 @@
-//! Sharers that were brought together on second contexts, while more CPUs than cores were wanted, spread again when
-//! cores do (ours; §4.3: one context per core first). The kernel cannot do it: they are held on their unit.
+//! Sharers brought together on second contexts while more CPUs than cores were wanted are spread again when cores
+//! suffice (ours; §4.3: one context per core first). The kernel cannot, because they are bound to their unit.
 
 use super::round::Round;
 use super::stage1::STAGE;
@@ -8,7 +8,7 @@ use super::units::At;
 use cotenant_model::Reason;
 use std::cmp::Reverse;
 
-/// Whether some are left that could not be moved yet.
+/// Whether some could not be moved yet.
 pub(super) fn run(round: &mut Round<'_>) -> bool {
     let units = round.board.level(At::Sharing).len();
     let mut here = vec![0; units];
@@ -19,7 +19,7 @@ pub(super) fn run(round: &mut Round<'_>) -> bool {
     if excess.iter().all(|excess| *excess == 0) {
         return false;
     }
-    // The emptiest takes all that it can, so that few units have some.
+    // The emptiest unit takes as many as it can, so that few units have some.
     let mut taking = vec![false; units];
     for t in (0..round.tasks.len()).rev() {
         let task = &round.tasks[t];

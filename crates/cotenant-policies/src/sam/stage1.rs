@@ -1,7 +1,7 @@
-//! Stage 1: bring tasks that share data across units together (figure 4, first part).
+//! Stage 1: bring together tasks that share data across units (figure 4, first part).
 //!
-//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the
-//! source has sharers", and the line that loops over the destination's CPU-bound tasks is lost.
+//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` means "the source
+//! has sharers", and the line that loops over the destination's CPU-bound tasks is missing.
 
 use super::round::{Round, Sets};
 use super::task::{Class, Origin};
@@ -10,20 +10,20 @@ use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 pub(super) const STAGE: &str = "stage 1";
 
-/// Sizes of a unit's sets; kept up to date while tasks move.
+/// Sizes of a unit's sets, updated while tasks move.
 #[derive(Clone, Default)]
 struct Counts {
     /// |inter| + |intra|
     sharers: u32,
-    /// Members of inter that have not moved: who comes here comes to them.
+    /// Members of inter that have not moved: reasons for others to come here.
     movers: u32,
-    /// Sharers that were brought here in the last round, or earlier in this one.
+    /// Sharers brought here in the last round, or earlier in this one.
     settling: u32,
     /// CPU-bound and memory-bound tasks that have not moved.
     victims: u32,
-    /// Movers and victims that are not allowed everywhere: where there are none, nobody needs to be asked.
+    /// Movers and victims with restricted masks: without any, masks need no checks.
     restricted: u32,
-    /// Whether sharers were drawn here in this round.
+    /// Whether sharers came here in this round.
     drew: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn run(round: &mut Round<'_>) {
     }
     let mut counts = count(round, units);
     let mut sets = round.take_sets(At::Sharing);
-    // Where packages have several units, sharers first come together inside their package.
+    // In packages with several units, sharers first come together inside their package.
     for same_package in [true, false] {
         for i in 0..units {
             for j in 0..units {
@@ -71,7 +71,7 @@ fn count(round: &Round<'_>, units: usize) -> Vec<Counts> {
     counts
 }
 
-/// Draws sharers from unit j to unit i, if that brings them closer together.
+/// Moves sharers from unit j to unit i, if that brings them closer together.
 fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usize, j: usize) {
     if counts[j].movers == 0 {
         return;
@@ -93,7 +93,7 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usi
     if counts[i].restricted + counts[j].restricted == 0 {
         return take(round, sets, counts, i, j);
     }
-    // Masks decide how many can come: try, and take it back where these are too few.
+    // Masks limit the number: try, and undo if too few can come.
     let before = (round.draft(), sets.clone(), counts.clone());
     take(round, sets, counts, i, j);
     let taken = before.2[j].movers - counts[j].movers;
@@ -103,10 +103,10 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usi
     }
 }
 
-/// Whether sharers are closer together after unit i has taken so many from unit j (ours): j has none left, those of
-/// the last round included, or i ends up with more than j had. The first makes the units with sharers fewer; the
-/// second leaves these as many and raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and
-/// whoever may not move; otherwise sharers that do not fit one unit, or may not all come to it, swing for ever.
+/// Whether sharers are closer together after unit i has taken this many from unit j (ours): j has none left, including
+/// those of the last round, or i ends up with more than j had. The first reduces the units with sharers; the second
+/// keeps their number and raises the sum of squares of their sharers. So stage 1 terminates with any masks and
+/// capacities; otherwise sharers that do not fit one unit swing forever.
 fn gathers(counts: &[Counts], i: usize, j: usize, taken: u32) -> bool {
     taken == counts[j].movers + counts[j].settling || counts[i].sharers + taken > counts[j].sharers
 }
@@ -116,7 +116,7 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut [Counts], i: usize,
     let contexts = round.board.room(i);
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
     let app = round.view.tasks[partner].info.app;
-    // Members of inter(j) that are not allowed in i, or with which nobody there may swap, are passed over.
+    // Skips members of inter(j) that are not allowed in i, or have no swap partner there.
     let mut after = None;
     while counts[i].sharers < contexts {
         let room = round.board.idle(At::Sharing, i) > 0
@@ -147,8 +147,8 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut [Counts], i: usize,
     }
 }
 
-/// Keeps the sharers that stay where others are brought to (ours): a unit that fills up is no longer in balance, and
-/// the kernel would move away those that nobody has placed. They are placed where they are.
+/// Keeps sharers in place where others are brought to (ours): a unit that fills up is no longer balanced, and the
+/// kernel would move away tasks without a placement.
 pub(super) fn hold_partners(round: &mut Round<'_>) {
     let units = round.board.level(At::Sharing).len();
     let mut drew = vec![false; units];
@@ -165,7 +165,7 @@ pub(super) fn hold_partners(round: &mut Round<'_>) {
     }
 }
 
-/// How much a task shares.
+/// The amount of a task's sharing.
 pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
     Evidence {
         signal: Signal::Inter,
@@ -182,8 +182,8 @@ pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usiz
     round.swap(At::Sharing, t, why, v, make_way);
 }
 
-/// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it
-/// meets remote memory (stage 2).
+/// Swaps with a memory-bound task and remembers its original node unless one is known: it returns when it has remote
+/// accesses (stage 2).
 pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
     let home = round.tasks[v].unit(At::Memory);
     if home == round.tasks[t].unit(At::Memory) {

@@ -1,4 +1,4 @@
-//! Stage 2: take tasks that meet remote memory home (figure 4, second part).
+//! Stage 2: return tasks with remote memory to their home (figure 4, second part).
 
 use super::round::{Round, Sets};
 use super::stage3;
@@ -8,13 +8,13 @@ use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 2";
 
-/// A task that is to go home.
+/// A task to return.
 #[derive(Clone, Copy)]
 struct Stray {
     task: usize,
     at: usize,
     home: usize,
-    /// Its home is where its pages are, not where it was moved from reluctantly (ours).
+    /// Its home is the node of its pages, not the origin of a reluctant move (ours).
     by_pages: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn run(round: &mut Round<'_>) {
     round.leave_sets(At::Memory, sets);
 }
 
-/// Tasks above the threshold that have a home elsewhere, by unit and id.
+/// Tasks above the threshold with a home elsewhere, by unit and id.
 fn strays(round: &Round<'_>, limit: f64) -> Vec<Stray> {
     let mut strays: Vec<Stray> = (0..round.tasks.len())
         .filter_map(|t| {
@@ -59,7 +59,7 @@ fn strays(round: &Round<'_>, limit: f64) -> Vec<Stray> {
     strays
 }
 
-/// The unit whose node holds most of a task's pages; its own where that is no better.
+/// The unit whose node holds most of a task's pages; its own on ties.
 fn page_home(round: &Round<'_>, task: usize) -> Option<usize> {
     if !round.config.page_home {
         return None;
@@ -80,7 +80,7 @@ fn page_home(round: &Round<'_>, task: usize) -> Option<usize> {
     Some(best.1)
 }
 
-/// Tasks with a remembered origin, by where they are and where they came from.
+/// Tasks with a remembered origin, by current and original unit.
 struct Away(Vec<(usize, usize, usize)>);
 
 impl Away {
@@ -96,7 +96,7 @@ impl Away {
         Self(away)
     }
 
-    /// Tasks that are at one unit and came from another, in ascending order.
+    /// Tasks at one unit with an origin at another, in ascending order.
     fn at_from(&self, at: usize, from: usize) -> impl Iterator<Item = usize> + '_ {
         let start = self.0.partition_point(|(a, f, _)| (*a, *f) < (at, from));
         self.0[start..].iter().take_while(move |(a, f, _)| (*a, *f) == (at, from)).map(|(.., t)| *t)
@@ -106,7 +106,7 @@ impl Away {
 fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64], stray: Stray) {
     let Stray { task: t, at, home, by_pages } = stray;
     let demand = round.tasks[t].demand();
-    // Where the pages are does not say that there is bandwidth left: stage 3 would undo the move.
+    // The place of pages does not imply free bandwidth there: stage 3 would undo the move.
     let has_room = |round: &Round<'_>, instead: f64| {
         let limits = &round.limits.unit_bandwidth;
         !by_pages
@@ -115,8 +115,7 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     };
     let swaps =
         |round: &Round<'_>, v: usize| has_room(round, round.tasks[v].demand()) && round.may_swap(At::Memory, t, v);
-    // A task is not sent from its own pages so that another comes to its; a memory-bound one not where its pages are
-    // unknown.
+    // A task is not sent off its own pages for another's return; a memory-bound one is not sent off unknown pages.
     let victim = |round: &Round<'_>, v: usize, class: Class| {
         let elsewhere = || page_home(round, v).map_or(class == Class::Cpu, |own| own != home);
         swaps(round, v) && (!by_pages || elsewhere())
@@ -148,7 +147,7 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     loads[home] += shift;
 }
 
-/// Swaps a task that goes home with one that is there; returns by how much that raises the demand on the home's memory.
+/// Swaps a returning task with one at its home; returns the added demand on the home's memory.
 fn swap(round: &mut Round<'_>, stray: Stray, victim: usize, victims: &'static str) -> f64 {
     let t = stray.task;
     let mut why =

@@ -1,5 +1,4 @@
-//! Stage 3: move memory-bound tasks from nodes whose bandwidth is exhausted to nodes that have some left (figure 4,
-//! third part).
+//! Stage 3: move memory-bound tasks from nodes with exhausted bandwidth to nodes with some left (figure 4, third part).
 
 use super::round::{Round, Sets};
 use super::task::Class;
@@ -35,9 +34,9 @@ pub(super) fn run(round: &mut Round<'_>) {
     }
 }
 
-/// Moves memory-bound tasks from unit i to unit j until i is no longer above its threshold, as far as j stays below its
-/// own. The figure takes members of a set in no order: ours is by demand, the greatest first, in exchange for the
-/// least, so that few move and what tasks are called does not matter.
+/// Moves memory-bound tasks from unit i to unit j until i is no longer above its threshold, while j stays below its
+/// own. The figure gives no order of members: ours is by demand, the greatest first in exchange for the least, so that
+/// few move and task ids do not matter.
 fn balance(round: &mut Round<'_>, sets: &Sets, loads: &mut [f64], i: usize, j: usize) {
     let limits = [round.limits.unit_bandwidth[i], round.limits.unit_bandwidth[j]];
     if loads[i] <= limits[0] || loads[j] >= limits[1] {
@@ -60,7 +59,7 @@ fn balance(round: &mut Round<'_>, sets: &Sets, loads: &mut [f64], i: usize, j: u
             None => victims.iter().position(|v| round.may_swap(At::Memory, t, *v)),
         };
         let shift = round.tasks[t].demand() - victim.map_or(0.0, |v| round.tasks[victims[v]].demand());
-        // A pair with equal traffic would change places for ever.
+        // A pair with equal traffic would swap forever.
         if (free.is_none() && victim.is_none()) || shift <= 0.0 || loads[j] + shift > limits[1] {
             continue;
         }

@@ -1,9 +1,9 @@
-//! Stage 4, after SAM-MPH: tasks that use a core well do not share one where they could share with a task that waits.
+//! Stage 4, after SAM-MPH: tasks that use a core well do not share one if they could share with a waiting task.
 //!
-//! SAM-MPH tells by instructions per cycle who needs the core (its abstract: latency tolerance "coupled with
+//! SAM-MPH decides by instructions per cycle which task needs the core (its abstract: latency tolerance "coupled with
 //! instruction-level parallelism" decides "the benefits of colocating threads on the same socket or physical core").
-//! The pairs and the swaps are inferred; so is the threshold, with which its authors' later scheduler keeps programs
-//! off second contexts.
+//! The pairs, the swaps and the threshold are inferred; the latter from its authors' later scheduler, which keeps
+//! programs off second contexts.
 
 use super::round::Round;
 use super::task::Class;
@@ -23,7 +23,8 @@ pub(super) fn run(round: &mut Round<'_>, pin: Pin, notes: &mut Vec<String>) {
         );
         return;
     }
-    // Cores whose tasks are all known and at rest, by unit: those that all need it, and those that all wait.
+    // Cores whose tasks are all known and at rest, by unit: those whose tasks all need it, and those whose tasks all
+    // wait.
     let units = round.board.level(At::Sharing).len();
     let (mut crowded, mut waiting) = (vec![Vec::new(); units], vec![Vec::new(); units]);
     for mut mates in round.board.by_core() {
@@ -44,7 +45,7 @@ pub(super) fn run(round: &mut Round<'_>, pin: Pin, notes: &mut Vec<String>) {
         }
     }
     for unit in 0..units {
-        // In order of their first task, not of what cores are called.
+        // In order of their first task, independent of core numbers.
         crowded[unit].sort_unstable();
         waiting[unit].sort_unstable();
         for needy in std::mem::take(&mut crowded[unit]) {
@@ -53,8 +54,7 @@ pub(super) fn run(round: &mut Round<'_>, pin: Pin, notes: &mut Vec<String>) {
     }
 }
 
-/// Takes one of the needy tasks of a core to a core of which nothing is used, else lets it change places with one
-/// that waits.
+/// Moves one of a core's needy tasks to an unused core, otherwise swaps it with a waiting one.
 fn part(round: &mut Round<'_>, unit: usize, needy: &[usize], waiting: &mut Vec<Vec<usize>>) {
     let evidence = |round: &Round<'_>, t: usize| {
         let value = round.tasks[t].rates.ipc.unwrap_or_default();

@@ -1,57 +1,57 @@
-//! What SAM remembers between rounds.
+//! State of SAM between rounds.
 
 use super::task::{Class, Origin};
 use cotenant_model::{Action, ActionOutcome, Outcome, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-/// A move that the last decision asked for.
+/// A move requested by the last decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// When.
+    /// Its time.
     pub at: Time,
-    /// Whether it shared data (class inter or intra) when it was asked to move.
+    /// Whether it shared data (class inter or intra) at the request.
     pub sharer: bool,
-    /// What was remembered of it before, to be restored where the move did not happen.
+    /// Its former origin, restored if the move fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Origin>,
 }
 
-/// How long a task has been what it is.
+/// How long a task has had its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// What it was in the last interval in which it ran.
+    /// Its class in the last interval in which it ran.
     pub(super) class: Class,
-    /// Intervals in a row, that one included; no more than matter.
+    /// Intervals in a row including that one, capped.
     pub(super) times: u8,
-    /// Intervals in a row above the threshold of remote accesses, likewise.
+    /// Intervals in a row above the threshold of remote accesses.
     pub(super) remote: u8,
 }
 
-/// What SAM remembers: plain values, in ascending order of task.
+/// State of SAM: plain values, in ascending order of task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamState {
-    /// Tasks that were moved reluctantly and are not home again.
+    /// Reluctantly moved tasks that have not returned.
     pub origins: Vec<Origin>,
     /// The moves of the last decision.
     pub moves: Vec<Move>,
-    /// What tasks were, where that counts ([`super::SamConfig::hysteresis`]).
+    /// Class histories, if needed ([`super::SamConfig::hysteresis`]).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<Past>,
     /// Whether more CPUs than cores were wanted in the last interval ([`super::SamConfig::whole_cores`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crowded: Option<bool>,
-    /// Whether sharers may still stand on second contexts since cores were too few.
+    /// Whether sharers may still be on second contexts from a time with too few cores.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
 }
 
 impl SamState {
-    /// Takes back what did not happen: a move is believed only where its outcome says that it was applied.
+    /// Undoes failed moves: a move counts only if its outcome is applied.
     pub(super) fn learn(&mut self, outcomes: &[ActionOutcome]) {
         let mut applied: Vec<TaskId> = outcomes
             .iter()

@@ -1,35 +1,35 @@
-//! A task as the stages see it: its signals, its class, and where it is.
+//! A task in the stages: its signals, its class, and its place.
 
 use super::units::{At, NONE};
 use cotenant_model::TaskId;
 use serde::{Deserialize, Serialize};
 
-/// CPUs that a helper wants at most.
+/// Limit of CPUs wanted by a helper.
 const HELPERS: f64 = 0.1;
 
-/// Where a task was before it was moved reluctantly (the paper's `Soc`).
+/// The place of a task before a reluctant move (the paper's `Soc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// The memory node's place in the order of packages and their nodes: where each package has one node, the
-    /// package's index.
+    /// The memory node's index in the order of packages and their nodes: with one node per package, the package's
+    /// index.
     pub unit: u32,
-    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn
+    /// It was displaced by a returning task, and displaces no memory-bound task in turn
     /// ([`super::SamConfig::no_chains`]).
     #[serde(default)]
     pub displaced: bool,
 }
 
-/// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know
-/// nothing, since bandwidth is balanced "without affecting coherence traffic" (§4.3).
+/// The class of a task in the algorithm. Classes exclude each other: the stages ignore a sharer's memory traffic,
+/// because bandwidth is balanced "without affecting coherence traffic" (§4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Class {
-    /// It holds no context: it did not run, nothing tells where, or it needs no core of its own.
+    /// It holds no context: it did not run, its place is unknown, or it needs no core of its own.
     #[default]
     Absent,
-    /// It runs, but a signal that other tasks have is missing: neither mover nor victim.
+    /// It runs, but lacks a signal that other tasks have: neither mover nor victim.
     Unknown,
     /// It shares data with tasks of other units.
     Inter,
@@ -37,7 +37,7 @@ pub(super) enum Class {
     Intra,
     /// Memory-bound.
     Mem,
-    /// None of these: bound by its core.
+    /// None of these: core-bound.
     Cpu,
 }
 
@@ -68,14 +68,14 @@ pub(super) struct Rates {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Task {
     pub rates: Rates,
-    /// Whether it ran, where that is known.
+    /// Whether it ran, if known.
     pub ran: Option<bool>,
-    /// How many CPUs it wants, 0–1.
+    /// Number of CPUs that it wants, 0–1.
     pub wants: f64,
     pub class: Class,
-    /// Where it is, by level; [`NONE`] where it holds no place.
+    /// Its place, by level; [`NONE`] without one.
     pub units: [u32; 2],
-    /// Where it was before it was moved reluctantly.
+    /// Its place before a reluctant move.
     pub origin: Option<Origin>,
     /// The same at the start of the round.
     pub before: Option<Origin>,
@@ -83,24 +83,24 @@ pub(super) struct Task {
     pub settling: bool,
     /// No task moves twice in a round.
     pub moved: bool,
-    /// Where it meets remote memory, it has for long enough to be taken home.
+    /// Its remote accesses have lasted long enough for a return.
     pub stray: bool,
-    /// Its place in the order in which tasks of its class are taken.
+    /// Its rank within its class.
     pub rank: u32,
 }
 
 impl Task {
-    /// A task of which the signals are known, and nothing else yet.
+    /// A task with known signals only.
     pub fn new(rates: Rates, ran: Option<bool>, wants: f64) -> Self {
         Self { rates, ran, wants, units: [NONE; 2], stray: true, ..Self::default() }
     }
 
-    /// Whether it wants so little that it needs no core of its own: a helper of a runtime, a monitor.
+    /// Whether it needs no core of its own: a helper of a runtime, a monitor.
     pub fn is_helper(&self) -> bool {
         self.ran == Some(true) && self.wants < HELPERS
     }
 
-    /// The unit where it is.
+    /// Its present unit.
     pub fn unit(&self, at: At) -> Option<usize> {
         let unit = self.units[at as usize];
         (unit != NONE).then_some(unit as usize)

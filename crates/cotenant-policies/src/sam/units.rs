@@ -1,4 +1,4 @@
-//! The places between which SAM chooses: what the paper calls sockets.
+//! The places between which SAM chooses: the paper's sockets.
 
 use cotenant_model::{CpuId, CpuSet, PlaceKind, Topology};
 use std::borrow::Cow;
@@ -10,20 +10,20 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Which units a stage works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// Those of stage 1.
+    /// Of stage 1.
     Sharing = 0,
-    /// Those of stages 2 and 3.
+    /// Of stages 2 and 3.
     Memory = 1,
 }
 
 /// A partition of the usable CPUs.
 #[derive(Clone)]
 pub(super) struct Level<'a> {
-    /// Unit of each CPU by its number; [`NONE`] where it is no usable context.
+    /// Unit of each CPU by its number; [`NONE`] unless it is a usable context.
     of: Vec<u32>,
     units: Vec<Unit<'a>>,
     kind: PlaceKind,
-    /// Whether some package has several units; else units are packages, with the same indexes.
+    /// Whether some package has several units; otherwise units are packages, with the same indexes.
     pub split: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Level<'a> {
 pub(super) struct Unit<'a> {
     /// Its contexts in filling order: first contexts of all cores before second ones.
     pub contexts: Cow<'a, [CpuId]>,
-    /// The same as a set, made when it is first needed.
+    /// The same as a set, made on first use.
     set: OnceCell<CpuSet>,
     /// Index of its package.
     pub package: usize,
@@ -54,7 +54,7 @@ impl<'a> Unit<'a> {
 }
 
 impl<'a> Level<'a> {
-    /// Where stage 1 gathers sharers: packages, or last-level-cache domains where a package has several of them.
+    /// Units of stage 1: packages, or last-level-cache domains in packages with several of them.
     pub fn sharing(topology: &'a Topology, llc_domains: bool) -> Self {
         let domains = topology.llc_domains();
         if !llc_domains || domains.len() <= topology.packages().len() {
@@ -65,9 +65,9 @@ impl<'a> Level<'a> {
         Self::new(topology, units.collect(), PlaceKind::LlcDomain, true)
     }
 
-    /// Where stages 2 and 3 look: packages, or their memory nodes where a package has several of them. A node that
-    /// spans packages (front-side buses, virtual machines) still counts once per package, since each has its own way
-    /// to memory.
+    /// Units of stages 2 and 3: packages, or their memory nodes in packages with several of them. A node that spans
+    /// packages (front-side buses, virtual machines) still counts once per package, because each has its own path to
+    /// memory.
     pub fn memory(topology: &'a Topology, nodes: bool) -> Self {
         let mut level = Self::packages(topology);
         if !nodes {
@@ -88,7 +88,7 @@ impl<'a> Level<'a> {
             }
             level = Self::new(topology, units, PlaceKind::Package, true);
         }
-        // A unit is called by its node where that names it.
+        // A unit is named after its node if that is unique.
         let nodes: Vec<Option<usize>> = level.units.iter().map(|u| u.node).collect();
         let distinct = |n: &Option<usize>| n.is_some() && nodes.iter().filter(|m| *m == n).count() == 1;
         if nodes.iter().all(distinct) {
@@ -133,7 +133,7 @@ impl<'a> Level<'a> {
         &self.units[unit]
     }
 
-    /// The unit of a CPU, where it is a usable context.
+    /// The unit of a CPU, if it is a usable context.
     pub fn of(&self, cpu: CpuId) -> Option<usize> {
         self.of.get(cpu.index()).filter(|u| **u != NONE).map(|u| *u as usize)
     }
@@ -146,7 +146,7 @@ impl<'a> Level<'a> {
         self.units.iter().position(|u| u.package == package && u.node == node)
     }
 
-    /// What a unit is called in reasons.
+    /// The name of a unit in reasons.
     pub fn place(&self, unit: usize) -> (PlaceKind, u32) {
         (self.kind, self.units[unit].label)
     }

@@ -1,25 +1,25 @@
-//! What is known of taking threads to other memory nodes where the kernel moves their memory after them. It outlasts a
-//! restart of the same programs.
+//! Results of moving threads to other memory nodes while the kernel moves their memory after them; kept over a restart
+//! of the same programs.
 
 use super::shape::Shape;
 use super::shape_board::{ShapeBoard, digest};
 use super::steadiness::Steadiness;
 use serde::{Deserialize, Serialize};
 
-/// Seconds that a trial is taken to cost before one was made, and factor by which that grows with each one in vain.
+/// Assumed cost of a trial in seconds before the first one, and its growth factor after each failed one.
 const COST_S: f64 = 1.5;
 const DEARER: f64 = 1.25;
 
-/// Of so many it is remembered that they were tried.
+/// Limit of remembered attempts.
 const TRIED: usize = 256;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Crossing {
-    /// Threads by node, up to symmetry, that were tried.
+    /// Tried numbers of threads by node, up to symmetry.
     tried: Vec<u64>,
-    /// What a trial is taken to cost, seconds, where any was made.
+    /// Expected cost of a trial, seconds, if any was made.
     cost_s: Option<f64>,
-    /// Whether the load stays as it is while the incumbent stands.
+    /// Whether the load is steady while the incumbent is in place.
     pub steadiness: Steadiness,
 }
 
@@ -28,12 +28,12 @@ impl Crossing {
         *self == Self::default()
     }
 
-    /// What a trial is taken to cost, seconds.
+    /// Expected cost of a trial, seconds.
     pub fn cost_s(&self) -> f64 {
         self.cost_s.unwrap_or(COST_S)
     }
 
-    /// A trial is over. `dear`: it was broken off, since it cost too much.
+    /// Records a trial. `dear`: it was stopped because of its cost.
     pub fn count(&mut self, shape: &Shape, board: &ShapeBoard, cost_s: f64, [kept, dear]: [bool; 2]) {
         self.cost_s = (!kept).then(|| self.cost_s().max(cost_s) * DEARER);
         if !dear {
@@ -42,19 +42,19 @@ impl Crossing {
         }
     }
 
-    /// Whether this shape has other threads on some node than the one that stands, and no such one was tried.
+    /// Whether this shape has other threads per node than the current one, in an untried way.
     pub fn is_new_to(&self, shape: &Shape, stands: &Shape, board: &ShapeBoard) -> bool {
         let own = key(shape, board);
         own != key(stands, board) && !self.tried.contains(&own)
     }
 
-    /// Nothing counts as tried.
+    /// Clears the attempts.
     pub fn begin_search(&mut self) {
         self.tried.clear();
     }
 }
 
-/// The same for all shapes with as many threads of each group on nodes of the same build.
+/// The same for all shapes with equal threads of each group on equal nodes.
 fn key(shape: &Shape, board: &ShapeBoard) -> u64 {
     let nodes = shape.nodes(board);
     let class = |node: usize| board.domains.iter().filter(|d| d.node == node).map(|d| u64::from(d.class)).sum::<u64>();

@@ -1,26 +1,26 @@
-//! The guard of `shapes`: what no application may lose against the kernel's placement, as far as it is known.
+//! The guard of `shapes`: the largest known loss allowed for any application against the kernel's placement.
 
 use super::learned::Learned;
 
-/// Pairs of windows after which the guard believes an application's loss.
+/// Pairs of windows after which the guard accepts an application's loss.
 pub(super) const GUARDED: usize = 4;
-/// Standard errors by which the guard assumes an application to be worse off than it seems.
+/// Standard errors that the guard subtracts from an application's result.
 const ERRORS: f64 = 3.0;
-/// Where these errors decide, a trial goes on until so many pairs of windows.
+/// If these errors decide, a trial continues up to this many pairs of windows.
 pub(super) const DOUBTED: usize = 24;
 
 impl Learned {
-    /// Whether somebody is nearer to what the guard forbids than to the kernel's placement, as far as is known.
+    /// Whether any application is known to be nearer to the guard's limit than to the kernel's placement.
     pub(super) fn is_near(&self, guard: Option<f64>) -> bool {
         let twice: Vec<f64> = self.standing.iter().map(|standing| 2.0 * standing).collect();
         guards(guard, &twice, &vec![0.0; twice.len()])
     }
 
-    /// How far each application is above the kernel's placement, which has changed it by so much, with these variances;
-    /// and the variances of that. What was known before counts by its own.
+    /// Each application's distance above the kernel's placement after a change, with variances. Earlier knowledge is
+    /// weighted by its own variance.
     pub(super) fn audited(&self, changes: &[f64], variances: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let both = |(((standing, doubt), change), variance): (((&f64, &f64), &f64), &f64)| {
-            // Nothing was known where nothing was measured.
+            // Without measurements nothing is known.
             let before = if *doubt > 0.0 { doubt.recip() } else { 0.0 };
             let sum = before + variance.recip();
             if sum.is_normal() {
@@ -32,20 +32,20 @@ impl Learned {
         self.standing.iter().zip(&self.doubts).zip(changes).zip(variances).map(both).unzip()
     }
 
-    /// The changes that the guard assumes, where so much was measured.
+    /// The pessimistic changes that the guard assumes for these measurements.
     pub(super) fn at_worst(&self, changes: &[f64], variances: &[f64]) -> Vec<f64> {
         let doubts = self.doubts.iter().zip(variances).map(|(before, now)| ERRORS * (before + now).sqrt());
         changes.iter().zip(doubts).map(|(change, doubt)| change - doubt).collect()
     }
 
-    /// Whether the guard would refuse what was measured only since an application may be worse off than it seems.
+    /// Whether the guard would refuse only because of the uncertainty.
     pub(super) fn is_doubtful(&self, guard: Option<f64>, pairs: &[Vec<f64>]) -> bool {
         let (changes, variances) = self.changes(pairs);
         guards(guard, &self.standing, &self.at_worst(&changes, &variances)) && !guards(guard, &self.standing, &changes)
     }
 }
 
-/// Whether somebody would be further below the kernel's placement than may be.
+/// Whether any application would be further below the kernel's placement than allowed.
 pub(super) fn guards(guard: Option<f64>, standing: &[f64], changes: &[f64]) -> bool {
     let least = guard.map_or(f64::NEG_INFINITY, |guard| (1.0 - guard).ln());
     standing.iter().zip(changes).any(|(standing, change)| standing + change < least)
@@ -57,7 +57,8 @@ mod tests {
     use cotenant_model::AppId;
     use cotenant_model::speed::Source;
 
-    /// At -4 % with a standard error of 1 % nobody knows whether it is above -5 %; with one of 0.2 % it is.
+    /// At -4 % with a standard error of 1 % it is uncertain whether it is above -5 %; with one of 0.2 % it is certain.
+    /// Holds place/guard.
     #[test]
     fn what_the_guard_cannot_tell_is_measured_for_longer() {
         let mut learned = Learned::default();

@@ -1,4 +1,4 @@
-//! What is known of programs from before, and who it is used for.
+//! Knowledge from earlier runs, and the programs to which it applies.
 
 use super::moves::CandidateKind;
 use super::null_tests::{NOISE, NoisyProgram};
@@ -12,7 +12,7 @@ use cotenant_model::{Outcome, Time};
 
 const APPLIED: fn(Time) -> Outcome = |_| Outcome::Applied;
 
-/// What a run finds: both programs apart.
+/// The result of a run: both programs apart.
 fn learnt(machine: &mut Pretend) -> ShapesState {
     let (speed, state) = machine.run(&Shapes::default(), 60.0, APPLIED);
     assert!(speed > 1.19 && state.memory().len() == 1, "{speed}");
@@ -112,7 +112,7 @@ fn a_known_shape_is_that_of_the_groups_in_any_order() {
     let other = known.of(&[group("c", 2), group("a", 2), group("b", 3)]).unwrap();
     assert_eq!(other.counts, [[0, 2], [1, 1], [3, 0]]);
     assert_eq!(other.doubling, Doubling { order: vec![0, 2, 1], pair: Some((2, 1)), packed: Some(0) });
-    // As it is written, and was by earlier releases: then in the order of a run.
+    // As written now, and by earlier releases: then in the order of a run.
     let read = |text: serde_json::Value| serde_json::from_value::<KnownShape>(text).unwrap();
     assert_eq!(read(serde_json::to_value(&known).unwrap()), known);
     let old = serde_json::json!({ "groups": [["b", 3], ["c", 2], ["a", 2]], "shape": shape });

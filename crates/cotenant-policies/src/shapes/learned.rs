@@ -1,4 +1,4 @@
-//! What is known about a situation, and what is tried next in it.
+//! Knowledge about a situation, and the next trial in it.
 
 use super::crossing::Crossing;
 use super::learned_situation::LearnedSituation;
@@ -17,24 +17,24 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Draws of a neighbour before all of them count as tried.
+/// Draws of a neighbour before all count as tried.
 const DRAWS: u32 = 60;
-/// Neighbours that are drawn for the model to choose from.
+/// Neighbours drawn for the model to choose from.
 const DRAWN: u32 = 24;
-/// Trials in a row that found nothing before it rests.
+/// Failed trials in a row before it rests.
 const FRUITLESS: u32 = 60;
-/// Trials in a row that found nothing before memory is tried to follow.
+/// Failed trials in a row before memory may follow.
 const SETTLED: u32 = 6;
-/// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
+/// With memory that follows, shapes up to this much worse are tried again, and up to this many.
 const NEAR: f64 = 0.12;
 const NEAREST: usize = 4;
-/// What counters must promise of a candidate that takes threads to other nodes.
+/// Improvement that counters must predict for a candidate that moves threads to other nodes.
 const WORTH_CROSSING: f64 = 0.02;
-/// Candidates that are remembered for a finer look.
+/// Candidates kept for a finer measurement.
 const PROMISING: usize = 16;
-/// Shapes that are known to be no better.
+/// Shapes known to be no better.
 const TRIED: usize = 1_024;
-/// `sam` is asked before each trial whose number this divides.
+/// `sam` is consulted before trials with a number that this divides.
 const ASKED: u32 = 5;
 /// The first rest; it doubles each time.
 pub(super) const REST: Duration = Duration::from_secs(20);
@@ -45,18 +45,18 @@ const LONGEST_REST: Duration = Duration::from_secs(3_600);
 pub(super) struct ShapeCandidate {
     pub shape: Shape,
     pub kind: CandidateKind,
-    /// What was measured so far: candidate over incumbent, per application.
+    /// Measurements so far: candidate over incumbent, per application.
     pub pairs: Vec<Vec<f64>>,
-    /// Which of [`STAGES`] is next.
+    /// The next of [`STAGES`].
     pub stage: usize,
 }
 
-/// What may be tried now.
+/// The shapes that may be tried now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrialScope {
-    /// Also what is not work-conserving.
+    /// Also shapes that are not work-conserving.
     pub idles: bool,
-    /// Also what takes threads to other memory nodes.
+    /// Also shapes that move threads to other memory nodes.
     pub crosses: bool,
 }
 
@@ -71,36 +71,36 @@ impl ShapeCandidate {
     }
 }
 
-/// What is known about a situation.
+/// Knowledge about a situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learned {
     pub situation: LearnedSituation,
     pub clock: Clock,
-    /// What the kernel had chosen, and where each thread stood then.
+    /// The kernel's choice, and the place of each thread then.
     pub kernel: Shape,
     pub kernel_places: ShapePlaces,
-    /// Where each thread stood when its memory came to lie where it does, unless the kernel moves it.
+    /// The place of each thread when its memory was allocated, unless the kernel moves memory.
     pub memory: ShapePlaces,
     /// The best so far.
     pub incumbent: Shape,
     pub places: ShapePlaces,
-    /// Whether that is what the kernel had chosen.
+    /// Whether that is the kernel's choice.
     pub is_kernel: bool,
-    /// Where threads of crowded domains stood then, in which the kernel goes on choosing: whoever comes back begins
-    /// there, since where the candidate has put it is where the kernel may leave it.
+    /// Places then of threads in crowded domains, where the kernel goes on choosing: a thread that returns starts
+    /// there, because the kernel might keep it where the candidate put it.
     pub spots: ShapePlaces,
-    /// How far each application is above its speed under the kernel's placement, as logarithms.
+    /// Each application's speed over that under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
     /// Variances of these.
     pub doubts: Vec<f64>,
-    /// How pairs of windows lie about the mean of their trial, per application: the sum of squares over all trials, and
+    /// Scatter of pairs of windows about their trial's mean, per application: the sum of squares over all trials, and
     /// its degrees of freedom.
     scatter: Vec<(f64, f64)>,
-    /// How many seeds have been drawn; `None`: all.
+    /// Number of drawn seeds; `None`: all.
     seeds: Option<usize>,
-    /// The same of orderly neighbours of the incumbent.
+    /// The same for orderly neighbours of the incumbent.
     orderly: Option<usize>,
-    /// Keys of shapes that were tried.
+    /// Keys of tried shapes.
     tried: Vec<u64>,
     promising: Vec<ShapeCandidate>,
     /// Trials and successes of each of [`KINDS`].
@@ -109,23 +109,23 @@ pub(super) struct Learned {
     pub recent: Option<(Time, Vec<f64>)>,
     pub ledger: TrialLedger,
     rest: Duration,
-    /// How often a rest has ended because speeds were others.
+    /// Number of rests ended by changed speeds.
     pub shifts: u32,
-    /// Trials since something was kept.
+    /// Trials since the last success.
     idle: u32,
-    /// Whether the incumbent is to be held against the kernel's placement next.
+    /// Whether the incumbent is compared with the kernel's placement next.
     audit: bool,
-    /// Whether it has been tried, since the incumbent stands, to let memory follow.
+    /// Whether following memory has been tried with this incumbent.
     followed: bool,
-    /// What is tried before anything else: what was best before, where `sam` would move threads.
+    /// Tried before anything else: the former best, and moves suggested by `sam`.
     pub first: Option<ShapeCandidate>,
-    /// Shapes that were not much worse with the memory where it is, and by how much.
+    /// Shapes that were slightly worse with memory in place, and by how much.
     near: Vec<(Shape, f64)>,
     #[serde(default, skip_serializing_if = "Crossing::is_new")]
     pub crossing: Crossing,
     pub trials: u32,
     pub kept: u32,
-    /// What counters told while the incumbent was measured, and what that promises of other shapes.
+    /// Counters measured with the incumbent, and the model's predictions from them.
     pub counted: GroupCounts,
     pub model: Option<ShapeModel>,
 }
@@ -144,7 +144,7 @@ impl Learned {
         }
     }
 
-    /// Whether a shape can be tried, and never was; it counts as tried from now on.
+    /// Whether a shape is possible and untried; it counts as tried from now on.
     fn is_new(&mut self, shape: &Shape, board: &ShapeBoard, scope: TrialScope) -> bool {
         self.is_within(shape, board, scope) && self.note(shape.key(board))
     }
@@ -153,7 +153,7 @@ impl Learned {
         (scope.crosses || shape.has_nodes_of(&self.incumbent, board)) && shape.fits(board, &self.situation.allowed())
     }
 
-    /// Of all that might be tried now, what counters promise most of, if it is more than what stands.
+    /// Of the shapes that may be tried now, the one with the best prediction, if better than the current one.
     fn promised(
         &mut self,
         board: &ShapeBoard,
@@ -191,7 +191,7 @@ impl Learned {
         Some(candidate)
     }
 
-    /// Counts a shape as tried; whether it was not.
+    /// Marks a shape as tried; returns whether it was not before.
     fn note(&mut self, key: u64) -> bool {
         let is_new = !self.tried.contains(&key);
         if is_new {
@@ -203,7 +203,7 @@ impl Learned {
         is_new
     }
 
-    /// Nothing counts as tried.
+    /// Clears the attempts.
     fn begin_search(&mut self) {
         (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
         self.tried.clear();
@@ -212,7 +212,7 @@ impl Learned {
         self.crossing.begin_search();
     }
 
-    /// What stands is what the kernel has chosen: everything is held against it from now on.
+    /// The current placement is the kernel's choice: everything is compared with it from now on.
     pub fn begin_with(&mut self, board: &ShapeBoard, shape: Shape, places: ShapePlaces, spots: ShapePlaces) {
         self.begin_search();
         self.note(shape.key(board));
@@ -223,16 +223,15 @@ impl Learned {
         self.doubts = self.standing.clone();
     }
 
-    /// Programs do something else than before: whatever was tried may be better now, and what stands is held against
-    /// the kernel's placement first.
+    /// Programs have changed their behaviour: all shapes may be tried again, after a comparison of the current one with
+    /// the kernel's placement.
     pub fn again(&mut self) {
         self.begin_search();
         (self.rest, self.recent, self.audit) = (REST, None, !self.is_kernel);
         self.shifts += 1;
     }
 
-    /// The shape that stands is the one that was best before. What the kernel would have chosen is taken to be an even
-    /// spread, and competes first.
+    /// The current shape is the former best. The kernel's choice is assumed to be an even spread, and competes first.
     pub fn doubt(&mut self, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) {
         let shape = even(board, &self.situation.threads());
         if !self.note(shape.key(board)) {
@@ -243,12 +242,12 @@ impl Learned {
         (self.kernel, self.is_kernel, self.audit) = (shape, false, true);
     }
 
-    /// The incumbent, for when the same programs run again.
+    /// The incumbent, for a later run of the same programs.
     pub fn known(&self) -> KnownShape {
         KnownShape::new(&self.situation.described(), &self.incumbent)
     }
 
-    /// Where threads go in a shape, from where the incumbent has them.
+    /// The places of threads in a shape, starting from the incumbent's.
     pub fn seats(&self, shape: &Shape, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) -> ShapePlaces {
         let stands = |places: &ShapePlaces, task| board.domain_of(view, places, task);
         let memory = self.memory(view);
@@ -256,18 +255,18 @@ impl Learned {
         shape.seats(board, members, &self.situation.allowed(), now, memory)
     }
 
-    /// Where each thread stood when its memory came to lie where it does.
+    /// The place of each thread when its memory was allocated.
     fn memory(&self, view: &View) -> &ShapePlaces {
         if view.numa_balancing { &self.places } else { &self.memory }
     }
 
-    /// Sets up the model from what was counted while the incumbent was measured.
+    /// Sets up the model from counters measured with the incumbent.
     pub fn predict(&mut self, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) {
         let Self { counted, incumbent, situation, .. } = &*self;
         self.model = ShapeModel::new(counted, incumbent, self.memory(view), situation, board, view, members);
     }
 
-    /// Threads that have come take the places of like ones that have gone.
+    /// New threads take the places of ended ones of the same group.
     pub fn replace(&mut self, before: &[(TaskId, usize)], after: &[(TaskId, usize)]) {
         for places in [&mut self.places, &mut self.kernel_places, &mut self.memory, &mut self.spots] {
             for group in 0..self.situation.groups.len() {
@@ -284,7 +283,7 @@ impl Learned {
         }
     }
 
-    /// Asks `sam` now and then what it would move.
+    /// Consults `sam` now and then about its moves.
     pub fn ask(
         &mut self,
         sam: &Sam,
@@ -316,12 +315,12 @@ impl Learned {
         }
     }
 
-    /// Whether the incumbent is to be held against the kernel's placement now.
+    /// Whether the incumbent is compared with the kernel's placement now.
     pub fn take_audit(&mut self) -> bool {
         !self.is_kernel && std::mem::take(&mut self.audit)
     }
 
-    /// The next candidate; `None` where nothing is left.
+    /// The next candidate; `None` if none is left.
     pub fn next(
         &mut self,
         board: &ShapeBoard,
@@ -341,7 +340,7 @@ impl Learned {
         {
             return Some(first);
         }
-        // Every other time, so that a model that is wrong takes at most as many trials again.
+        // Every second time, so that a wrong model at most doubles the trials.
         if self.trials.is_multiple_of(2)
             && let Some(promised) = self.promised(board, goal, scope, rng)
         {
@@ -371,14 +370,14 @@ impl Learned {
                 return Some(ShapeCandidate::new(shape, kind));
             }
         }
-        // Nothing new: those that looked good, the best first, are looked at more closely.
+        // No new shape: promising ones are measured more finely, the best first.
         let best = (0..self.promising.len())
             .max_by(|&a, &b| self.promising[a].worth(goal).total_cmp(&self.promising[b].worth(goal)))?;
         Some(self.promising.swap_remove(best))
     }
 
-    /// The next candidate that takes threads to other nodes, where the kernel moves their memory after them: few are
-    /// tried, each by how many threads of each group it has on each node.
+    /// The next candidate that moves threads to other nodes while the kernel moves memory after them: few are tried,
+    /// each by its threads of each group per node.
     pub fn across(
         &mut self,
         board: &ShapeBoard,
@@ -393,7 +392,7 @@ impl Learned {
                 && (scope.idles || shape.is_work_conserving(board))
                 && of.is_within(shape, board, scope)
         };
-        // Once, whatever counters promise: it was best before.
+        // Once, whatever counters predict, because it was the best before.
         if let Some(first) = self.first.take().filter(|first| may(self, &first.shape)) {
             return Some(first);
         }
@@ -420,7 +419,7 @@ impl Learned {
         (!pool.is_empty()).then(|| pool.remove(0))
     }
 
-    /// A kind of neighbour, by its success so far.
+    /// A kind of neighbour, chosen by its success so far.
     fn draw(&self, rng: &mut Rng) -> CandidateKind {
         let weight = |[trials, kept]: [u32; 2]| f64::from(kept + 1) / f64::from(trials + 2);
         let mut at = rng.f64() * self.luck.iter().map(|luck| weight(*luck)).sum::<f64>();
@@ -431,19 +430,19 @@ impl Learned {
         KINDS[drawn.unwrap_or(0)]
     }
 
-    /// Whether memory is to be tried to follow the incumbent now.
+    /// Whether to try following memory with the incumbent now.
     pub fn may_follow(&mut self, ready: bool) -> bool {
         let now = !self.is_kernel && !self.followed && (ready || self.idle >= SETTLED);
         self.followed |= now;
         now
     }
 
-    /// A shape that was not much worse with the memory where it is.
+    /// A shape that was slightly worse with memory in place.
     pub fn near(&mut self) -> Option<Shape> {
         (!self.near.is_empty()).then(|| self.near.remove(0).0)
     }
 
-    /// How long it rests; longer the next time. Then the incumbent is held against the kernel's placement.
+    /// The length of this rest; the next is longer. Then the incumbent is compared with the kernel's placement.
     pub fn rest(&mut self) -> Duration {
         (self.idle, self.audit) = (0, self.kept > 0);
         let rest = self.rest;
@@ -451,14 +450,14 @@ impl Learned {
         rest
     }
 
-    /// A candidate could not be put in place, which says nothing about it.
+    /// A candidate that could not be put in place has no result.
     pub fn forget(&mut self, candidate: &ShapeCandidate, board: &ShapeBoard) {
         let key = candidate.shape.key(board);
         self.tried.retain(|tried| *tried != key);
         (self.seeds, self.orderly, self.recent) = (Some(0), Some(0), None);
     }
 
-    /// A trial was made of this kind.
+    /// Counts a trial of this kind.
     pub fn count(&mut self, candidate: &ShapeCandidate, kept: bool) {
         if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
             self.luck[i][0] += u32::from(candidate.stage == 0);
@@ -467,8 +466,8 @@ impl Learned {
         self.idle += 1;
     }
 
-    /// What pairs of windows tell of each application: its mean change, and the variance of that. Few pairs do not tell
-    /// how much they vary, so that is taken from all trials.
+    /// Results of pairs of windows for each application: mean change and its variance. A few pairs do not give their
+    /// scatter, so that comes from all trials.
     pub fn changes(&self, pairs: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
         let of = |(app, now): (usize, Summary)| {
             let (squares, freedom) = pooled(self.scatter.get(app).copied().unwrap_or_default(), now);
@@ -477,7 +476,7 @@ impl Learned {
         by_app(pairs).into_iter().enumerate().map(of).unzip()
     }
 
-    /// A trial has measured these pairs.
+    /// Results of a trial for these pairs.
     pub fn measured(&mut self, pairs: &[Vec<f64>]) {
         self.scatter.resize(self.situation.measures.len(), (0.0, 0.0));
         for (scatter, now) in self.scatter.iter_mut().zip(by_app(pairs)) {
@@ -485,7 +484,7 @@ impl Learned {
         }
     }
 
-    /// The candidate is the incumbent from now on; each application has changed by so much, with these variances.
+    /// The candidate becomes the incumbent; each application has changed by this much, with these variances.
     pub fn keep(
         &mut self,
         shape: Shape,
@@ -513,7 +512,7 @@ impl Learned {
         self.kept += 1;
     }
 
-    /// The candidate is not kept. `open`: more trials might show that it is better.
+    /// The candidate is dropped. `open`: more measurements might show that it is better.
     pub fn dismiss(&mut self, mut candidate: ShapeCandidate, pairs: Vec<Vec<f64>>, worth: f64, open: bool) {
         if worth > -NEAR && !matches!(candidate.kind, CandidateKind::Kernel | CandidateKind::Share) {
             self.near.push((candidate.shape.clone(), worth));
@@ -531,7 +530,7 @@ impl Learned {
     }
 }
 
-/// Another trial's pairs beside those of before.
+/// Adds another trial's pairs to the earlier ones.
 fn pooled((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
     let more = now.n.saturating_sub(1) as f64;
     (squares + now.variance * more, freedom + more)

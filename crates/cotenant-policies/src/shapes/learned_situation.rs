@@ -1,4 +1,4 @@
-//! What shapes are about: groups of threads that are alike, and what tells the speed of their applications.
+//! The subject of shapes: groups of equivalent threads, and the sources of their applications' speed.
 
 use super::settings::KnownGroup;
 use super::shape::GROUPS;
@@ -11,50 +11,50 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Threads of one name are two groups where some run so many times as long as the others.
+/// Threads of one name form two groups if some run this many times as long as the others.
 const APART: f64 = 3.0;
 
-/// Threads that may change places with each other.
+/// Interchangeable threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ThreadGroup {
     pub app: AppId,
-    /// For people: the application's name, with that of the threads where it has several groups.
+    /// For people: the application's name, with the threads' name if it has several groups.
     pub name: String,
-    /// That of the threads in it.
+    /// The threads' name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub part: String,
-    /// Where they may run.
+    /// Their allowed CPUs.
     pub on: CpuSet,
     pub threads: usize,
 }
 
-/// What is learned holds for one situation.
+/// What is learned applies to one situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct LearnedSituation {
     pub groups: Vec<ThreadGroup>,
-    /// Of the applications whose speed counts.
+    /// For the applications whose speed counts.
     pub measures: BTreeMap<AppId, Source>,
-    /// One of these that its profile marks as latency-sensitive.
+    /// The one of these whose profile marks it as latency-sensitive.
     favoured: Option<AppId>,
-    /// Per memory node of the topology: whose pages it held when it began.
+    /// Per memory node of the topology: the owners of its pages at the start.
     labels: Vec<u64>,
 }
 
-/// What is seen of a situation.
+/// Observations of a situation.
 pub(super) struct Survey {
     pub situation: LearnedSituation,
-    /// The threads that take part, ascending, each with its group.
+    /// Placed threads in ascending order, each with its group.
     pub members: Vec<(TaskId, usize)>,
-    /// Names of applications without any speed.
+    /// Names of applications without a known speed.
     pub unmeasured: Vec<String>,
-    /// Whether there are more groups of threads than can be placed.
+    /// Whether there are more groups of threads than the limit.
     pub has_dropped: bool,
 }
 
-/// The situation as the last rounds show it.
+/// The situation according to the last rounds.
 ///
 /// # Errors
-/// Why there is nothing to learn.
+/// The reason if there is nothing to learn.
 pub(super) fn survey(
     ctx: &Ctx<'_>,
     view: &View,
@@ -71,7 +71,7 @@ pub(super) fn survey(
         let comm = view.task(task).map_or("", |t| t.info.comm.as_str());
         found.entry((group, stem(comm).to_owned(), light(task))).or_default().push(task);
     }
-    // Load and names part groups only while there is room for all of them.
+    // Load and names split groups only up to the limit.
     for by_name in [true, false] {
         if found.len() > GROUPS {
             for ((group, name, _), tasks) in std::mem::take(&mut found) {
@@ -104,37 +104,37 @@ pub(super) fn survey(
     Ok(Survey { situation, members, unmeasured: seen.silent, has_dropped })
 }
 
-/// Of threads that are alike, given by how much each runs, those that run much less than the others: nobody is between.
-/// Empty where there are none.
+/// Of similar threads, given by their run times, those that run much less than the rest with a gap in between. Empty
+/// without such.
 pub(super) fn much_lighter(mut alike: Vec<(f64, TaskId)>) -> Vec<TaskId> {
     alike.sort_by(|a, b| a.0.total_cmp(&b.0));
     let gap = (1..alike.len()).rev().find(|&i| alike[i].0 >= APART * alike[i - 1].0);
     alike.drain(..gap.unwrap_or(0)).map(|(_, task)| task).collect()
 }
 
-/// A thread's name without the number at its end: `worker-12` and `worker-3` are alike.
+/// A thread's name without the number at its end: `worker-12` and `worker-3` are similar.
 fn stem(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_', '/', ':', '#', ' '])
 }
 
 impl LearnedSituation {
-    /// The machine as far as the groups may use it.
+    /// The machine as the groups may use it.
     pub fn board(&self, ctx: &Ctx<'_>) -> ShapeBoard {
         let cpus = self.groups.iter().fold(CpuSet::new(), |all, group| all.or(&group.on));
         ShapeBoard::new(ctx.topology, &cpus, |node| self.labels.get(node).copied().unwrap_or(0))
     }
 
-    /// The place of the application that is to be fast above all, among those whose speed counts.
+    /// The index of the prioritized application among those whose speed counts.
     pub fn favoured(&self) -> Option<usize> {
         self.measures.keys().position(|id| Some(*id) == self.favoured)
     }
 
-    /// The place of the application of this name among those whose speed counts.
+    /// The index of the application of this name among those whose speed counts.
     pub fn measured(&self, view: &View, name: &str) -> Option<usize> {
         self.measures.keys().position(|id| view.app(*id).is_some_and(|app| app.name == name))
     }
 
-    /// Where each group may run.
+    /// Allowed CPUs of each group.
     pub fn allowed(&self) -> Vec<CpuSet> {
         self.groups.iter().map(|group| group.on.clone()).collect()
     }
@@ -144,7 +144,7 @@ impl LearnedSituation {
         self.groups.iter().map(|group| group.threads).collect()
     }
 
-    /// What the same programs will have again: names and threads of the groups.
+    /// The parts that a later run of the same programs shares: names and threads of the groups.
     pub fn described(&self) -> Vec<KnownGroup> {
         let known = |ThreadGroup { name, part, threads, .. }: &ThreadGroup| {
             let app =
@@ -159,7 +159,7 @@ impl LearnedSituation {
         self.groups.iter().map(|group| group.name.clone()).collect()
     }
 
-    /// Whether it is the same, but for where pages are.
+    /// Whether it is the same except for the place of pages.
     pub fn is_like(&self, other: &Self) -> bool {
         self.groups == other.groups && self.measures == other.measures
     }
@@ -169,6 +169,7 @@ impl LearnedSituation {
 mod tests {
     use super::*;
 
+    /// Holds place/guard.
     #[test]
     fn a_thread_that_runs_much_less_than_like_ones_is_another_group() {
         let light = |shares: &[f64]| -> Vec<u32> {

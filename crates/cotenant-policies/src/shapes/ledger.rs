@@ -1,22 +1,22 @@
-//! What trials may cost.
+//! Allowed cost of trials.
 
 use cotenant_model::Time;
 use serde::{Deserialize, Serialize};
 
 /// Seconds that may be lost before anything is known.
 pub(super) const ADVANCE: f64 = 0.5;
-/// Trials over which cost and gain are held against each other.
+/// Number of trials over which cost and gain are compared.
 const LOOK_BACK: usize = 30;
-/// What a trial is taken to cost before one was made, seconds.
+/// Assumed cost of a trial before the first one, seconds.
 const USUAL: f64 = 0.1;
 
-/// What was lost and gained, in seconds of the incumbent's speed.
+/// Losses and gains in seconds of the incumbent's speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct TrialLedger {
     began: Time,
-    /// By all trials.
+    /// Over all trials.
     lost: f64,
-    /// The last trials: cost, gain per second since then, when.
+    /// The last trials: cost, gain per second since then, time.
     last: Vec<(f64, f64, Time)>,
 }
 
@@ -25,12 +25,12 @@ impl TrialLedger {
         Self { began, ..Self::default() }
     }
 
-    /// The same for another situation: what was lost stays lost, what was gained is of the one before.
+    /// The same for another situation: losses remain, gains belong to the previous one.
     pub fn anew(self) -> Self {
         Self { last: Vec::new(), ..self }
     }
 
-    /// A trial has cost so many seconds, and what it kept gains so much per second from now on.
+    /// Records a trial's cost in seconds, and its gain per second from now on.
     pub fn spent(&mut self, cost: f64, gain: f64, now: Time) {
         self.lost += cost;
         self.last.push((cost, gain, now));
@@ -39,20 +39,20 @@ impl TrialLedger {
         }
     }
 
-    /// What stands is the kernel's placement again: whatever was kept before gains nothing any more.
+    /// The kernel's placement is back: earlier gains end.
     pub fn forfeit(&mut self) {
         self.last.iter_mut().for_each(|(_, gain, _)| *gain = 0.0);
     }
 
-    /// When the next trial may begin: what was lost, with what it may cost, is at most what is advanced (seconds) and
-    /// this part of the time, or the last trials have gained more than they cost.
+    /// The earliest time of the next trial: losses plus its expected cost are at most the advance (seconds) plus this
+    /// fraction of the time, unless the last trials have gained more than they cost.
     pub fn due(&self, regret: f64, advance: f64, now: Time) -> Time {
         let mut costs: Vec<f64> = self.last.iter().map(|(cost, ..)| cost.max(0.0)).collect();
         costs.sort_by(f64::total_cmp);
         self.due_for(costs.get(costs.len() / 2).copied().unwrap_or(USUAL), regret, advance, now)
     }
 
-    /// The same of a trial that may cost `next` seconds.
+    /// The same for a trial that may cost `next` seconds.
     pub fn due_for(&self, next: f64, regret: f64, advance: f64, now: Time) -> Time {
         let earned: f64 = self.last.iter().map(|(cost, gain, at)| gain * (now - *at).as_secs_f64() - cost).sum();
         if earned > next {
@@ -76,7 +76,7 @@ mod tests {
         ledger.spent(1.0, 0.1, Time::from_secs(10));
         let due = |ledger: &TrialLedger, s| ledger.due(0.01, ADVANCE, Time::from_secs(s));
         assert_eq!(due(&ledger, 41), Time::from_secs(41));
-        let waits = Time::from_secs(250); // 2 s lost and one more, less what is advanced, at 1 %
+        let waits = Time::from_secs(250); // 2 s lost and one more, minus the advance, at 1 %
         assert_eq!(due(&ledger, 39), waits);
         ledger.forfeit();
         assert_eq!(due(&ledger, 41), waits);

@@ -1,4 +1,4 @@
-//! What the whole policy holds to: the guard, the objective, the budget.
+//! Properties of the whole policy: the guard, the objective, the budget.
 
 use super::null_tests::{NOISE, NoisyProgram};
 use super::settings::{Objective, ShapesSettings};
@@ -9,7 +9,7 @@ use cotenant_model::{CpuId, Outcome, Time};
 
 const APPLIED: fn(Time) -> Outcome = |_| Outcome::Applied;
 
-/// Apart, one program gains 30 % and the other loses 10: how fast both are by the end, together.
+/// Apart, one program gains 30 % and the other loses 10: their final speeds, together.
 fn opposed(settings: ShapesSettings) -> (f64, ShapesState) {
     Pretend { powers: [1.0, -0.4], ..Pretend::new(1.3) }.run(&Shapes::new(settings), 300.0, APPLIED)
 }
@@ -35,7 +35,7 @@ fn fair_leaves_nobody_behind() {
     );
 }
 
-/// The kernel's placement is the fastest by far.
+/// The kernel's placement is by far the fastest.
 fn costly(machine: &Pretend) -> f64 {
     let even = |own: &[CpuId]| {
         (0..4).all(|d| own.iter().filter(|&&cpu| machine.topology.llc_of(cpu) == Some(d)).count() == own.len() / 4)

@@ -1,4 +1,4 @@
-//! `shapes`: the best mapping, found by measuring. It needs nothing but a speed for each application. See
+//! `shapes`: the best mapping, found by measurement. It needs only a speed for each application. See
 //! `docs/policies/shapes.md`.
 //!
 //! ```text
@@ -12,8 +12,7 @@
 //!     └── threads or applications started or exited, or what they may use changed
 //! ```
 //!
-//! `phases` runs a round with four parts, which change their own fields alone and import nothing of each other but
-//! plain values:
+//! `phases` runs a round with four parts, which change only their own fields and share only plain values:
 //!
 //! ```text
 //!   shapes_situation   which threads take part, which applications report a speed, since when
@@ -68,7 +67,7 @@ use shapes_round::ShapesRound;
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     settings: ShapesSettings,
-    /// Its ideas are tried, too, where its signals are counted.
+    /// Its suggestions are tried too, if its signals are counted.
     sam: Option<Sam>,
 }
 
@@ -78,7 +77,7 @@ impl Shapes {
         Self { settings, sam: None }
     }
 
-    /// `auto`: where `sam` would move threads is tried like any shape. Where nothing is set it is the recommended one.
+    /// `auto`: moves suggested by `sam` are tried like any shape. By default `sam` is the recommended one.
     pub fn with_sam(settings: ShapesSettings, sam: SamConfig) -> Self {
         let sam = if sam == SamConfig::default() { SamConfig::recommended() } else { sam };
         Self { settings, sam: Some(Sam(sam)) }

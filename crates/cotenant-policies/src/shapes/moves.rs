@@ -1,4 +1,4 @@
-//! Which shapes are tried: those to begin with, and those next to the one that stands.
+//! The choice of shapes: initial ones, and neighbours of the current one.
 
 use super::shape::{Doubling, Shape};
 use super::shape_board::{ShapeBoard, ShapeDomain};
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How a shape comes from another one.
+/// The origin of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CandidateKind {
-    /// One of those to begin with.
+    /// An initial one.
     Seed,
-    /// One that was best before, for the same programs.
+    /// The former best for the same programs.
     Known,
-    /// Where `sam` would move threads.
+    /// Moves suggested by `sam`.
     Sam,
-    /// A group over some domains.
+    /// A group on some domains.
     Set,
     /// The same inside each node or package.
     Inside,
@@ -25,19 +25,19 @@ pub(super) enum CandidateKind {
     Part,
     /// Some threads of a group to another domain.
     Move,
-    /// Some threads of two groups change places.
+    /// Some threads of two groups swap.
     Swap,
-    /// Two domains change places.
+    /// Two domains swap their threads.
     Exchange,
-    /// Who shares cores.
+    /// Which threads share cores.
     Share,
-    /// Any shape, where there are few.
+    /// Any shape, if there are few.
     Any,
-    /// What the kernel had chosen.
+    /// The kernel's choice.
     Kernel,
 }
 
-/// The kinds of neighbours, in the order in which they are drawn where nothing is known of them.
+/// The kinds of neighbours in their drawing order before any results.
 pub(super) const KINDS: [CandidateKind; 8] = [
     CandidateKind::Set,
     CandidateKind::Move,
@@ -49,15 +49,14 @@ pub(super) const KINDS: [CandidateKind; 8] = [
     CandidateKind::Any,
 ];
 
-/// Orders of doubling are all tried for so many groups; of more, each group first once.
+/// For up to this many groups, all doubling orders are tried; beyond that, each group first once.
 const ORDERED: usize = 3;
-/// Any shape may be drawn where the domains are so few.
+/// Any shape may be drawn with this few domains.
 const FEW: usize = 4;
 
-/// Puts `n` threads of a group one after the other where it is emptiest, the first of equals in the order of
-/// `domains`.
+/// Adds `n` threads of a group one by one to the emptiest domain, the first of equals in the order of `domains`.
 fn deal(shape: &mut Shape, board: &ShapeBoard, group: usize, n: usize, domains: &[usize]) {
-    // Whether it is full, its load over its cores (in 65,536ths), and which it is.
+    // Whether it is full, its load over its cores (in 65,536ths), and its index.
     let fill = |load: usize, at: usize| {
         let domain = &board.domains[domains[at]];
         Reverse((load >= domain.seats(), ((load + 1) << 16) / domain.room(), at))
@@ -72,14 +71,14 @@ fn deal(shape: &mut Shape, board: &ShapeBoard, group: usize, n: usize, domains: 
     }
 }
 
-/// Puts the threads of a group evenly over domains, whoever else is there.
+/// Spreads the threads of a group evenly over domains, ignoring other groups.
 fn spread(shape: &mut Shape, group: usize, n: usize, domains: &[usize]) {
     for i in 0..n {
         shape.counts[group][domains[i % domains.len()]] += 1;
     }
 }
 
-/// Whose threads double up first: all orders of few groups, else each group first once.
+/// Doubling orders: all for few groups, otherwise each group first once.
 fn orders(groups: usize) -> Vec<Vec<u8>> {
     let all: Vec<u8> = (0..groups as u8).collect();
     if groups > ORDERED {
@@ -102,7 +101,7 @@ fn orders(groups: usize) -> Vec<Vec<u8>> {
     found
 }
 
-/// Threads dealt over all domains: what kernels come to.
+/// Threads dealt over all domains, like the usual choice of kernels.
 pub(super) fn even(board: &ShapeBoard, threads: &[usize]) -> Shape {
     let (dealt, mut shape) = (board.dealt(), Shape::empty(threads.len(), board.domains.len()));
     for (g, &n) in threads.iter().enumerate() {
@@ -111,8 +110,8 @@ pub(super) fn even(board: &ShapeBoard, threads: &[usize]) -> Shape {
     shape
 }
 
-/// Shapes to begin with, the likely ones first: even; own domains per group, neighbouring, dealt over nodes and
-/// packages; each two clusters of groups on halves of the machine; the fewest domains.
+/// Initial shapes, likely ones first: even; own domains per group, neighbouring, dealt over nodes and packages; pairs
+/// of group clusters on halves of the machine; the fewest domains.
 pub(super) fn seeds(board: &ShapeBoard, threads: &[usize], doubling: &Doubling) -> Vec<Shape> {
     let (groups, domains) = (threads.len(), board.domains.len());
     let all: Vec<usize> = (0..domains).collect();
@@ -156,7 +155,7 @@ pub(super) fn seeds(board: &ShapeBoard, threads: &[usize], doubling: &Doubling) 
             found.push(shape);
         }
     }
-    // Each group packed where it can be: into as few domains as its threads have cores, CPUs.
+    // Each group packed if possible: into as few domains as its threads need cores, or CPUs.
     for by_seats in [false, true] {
         let mut shape = blank();
         for (g, &n) in threads.iter().enumerate() {
@@ -182,7 +181,7 @@ pub(super) fn seeds(board: &ShapeBoard, threads: &[usize], doubling: &Doubling) 
     found
 }
 
-/// A neighbour of a shape. `None` where this draw came to none.
+/// A neighbour of a shape. `None` if this draw has none.
 pub(super) fn neighbour(board: &ShapeBoard, shape: &Shape, kind: CandidateKind, rng: &mut Rng) -> Option<Shape> {
     let (groups, domains) = (shape.counts.len(), board.domains.len());
     if groups == 0 || domains == 0 {
@@ -268,7 +267,7 @@ pub(super) fn neighbour(board: &ShapeBoard, shape: &Shape, kind: CandidateKind, 
     Some(next)
 }
 
-/// Who shares cores: another one first, two groups with each other, one that would not have to.
+/// Changes core sharing: another group first, two groups with each other, or one without need.
 fn share(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) {
     let groups = next.counts.len();
     let crowds = next.crowds(board);
@@ -287,7 +286,7 @@ fn share(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) {
     }
 }
 
-/// A group over some of the domains; the others stay, leave these, or are put anew.
+/// Moves a group to some of the domains; the others stay, leave these, or are placed again.
 fn set(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
     let (groups, domains) = (next.counts.len(), board.domains.len());
     if domains < 2 {
@@ -337,29 +336,29 @@ fn set(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) -> Opt
     Some(())
 }
 
-/// What is done inside each node, or package, at once.
+/// A change inside each node, or package, at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     /// Every group over all of its domains.
     Even,
     /// Own domains per group.
     Own,
-    /// One group in domains of its own.
+    /// One group on its own domains.
     Apart(usize, ApartSize),
     /// One group among the others again.
     Among(usize),
 }
 
-/// How many domains a group gets for its own.
+/// Number of a group's own domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApartSize {
-    /// As few as its threads have cores.
+    /// As few as its threads need cores.
     Cores,
-    /// As few as its threads have CPUs.
+    /// As few as its threads need CPUs.
     Seats,
-    /// One more than it stands in.
+    /// One more than now.
     More,
-    /// One less than it stands in.
+    /// One less than now.
     Less,
 }
 
@@ -371,8 +370,8 @@ fn inside(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) -> 
     arrange(board, next, of, ways[rng.usize(..ways.len())])
 }
 
-/// Shapes that are tried before any other: orderly inside each node and package, so that few threads leave their
-/// memory. One group after the other gets domains of its own.
+/// Shapes before any other: regular inside each node and package, so that few threads leave their memory. One group
+/// after the other gets its own domains.
 pub(super) fn orderly(board: &ShapeBoard, shape: &Shape) -> Vec<Shape> {
     let parts: [fn(&ShapeDomain) -> usize; 2] = [|d| d.node, |d| d.package];
     let apart =
@@ -405,10 +404,10 @@ fn arrange(board: &ShapeBoard, next: &mut Shape, of: fn(&ShapeDomain) -> usize, 
     Some(())
 }
 
-/// One group in domains of its own, the others in the rest; whoever stands apart already goes on doing so.
+/// One group on its own domains, the others on the rest; groups already apart stay apart.
 fn set_apart(board: &ShapeBoard, next: &mut Shape, part: &[usize], group: usize, size: ApartSize) {
     let mut free = free_for(next, part, group);
-    // First where most of it stands: fewer threads move.
+    // Domains with most of its threads first, so that fewer move.
     free.sort_by_key(|&d| Reverse(next.counts[group][d]));
     let now = free.iter().filter(|&&d| next.counts[group][d] > 0).count();
     if now == 0 {
@@ -429,7 +428,7 @@ fn set_apart(board: &ShapeBoard, next: &mut Shape, part: &[usize], group: usize,
     }
 }
 
-/// The domains of `part` but those of other groups that share none of theirs with anybody.
+/// The domains of `part` without those that another group has alone.
 fn free_for(shape: &Shape, part: &[usize], group: usize) -> Vec<usize> {
     let alone = |g: usize, d: usize| shape.counts[g][d] == 0 || shape.load(d) == usize::from(shape.counts[g][d]);
     let apart: Vec<usize> =
@@ -437,7 +436,7 @@ fn free_for(shape: &Shape, part: &[usize], group: usize) -> Vec<usize> {
     part.iter().copied().filter(|&d| apart.iter().all(|&g| shape.counts[g][d] == 0)).collect()
 }
 
-/// Takes all threads out of some domains: how many each group had there.
+/// Removes all threads from some domains; returns the numbers of each group.
 fn take(shape: &mut Shape, part: &[usize]) -> Vec<usize> {
     let of = |counts: &mut Vec<u16>| part.iter().map(|&d| usize::from(std::mem::take(&mut counts[d]))).sum();
     shape.counts.iter_mut().map(of).collect()
@@ -461,7 +460,7 @@ fn own(board: &ShapeBoard, next: &mut Shape, part: &[usize]) {
     }
 }
 
-/// Deals over some domains as many as have a CPU there, and the others over all of `part`.
+/// Deals over some domains as many as have a CPU there, and the rest over all of `part`.
 fn deal_first(shape: &mut Shape, board: &ShapeBoard, group: usize, n: usize, domains: &[usize], part: &[usize]) {
     let free = domains.iter().map(|&d| board.domains[d].seats().saturating_sub(shape.load(d))).sum();
     deal(shape, board, group, n.min(free), domains);

@@ -1,5 +1,5 @@
-//! Where the kernel moves memory after threads, they are seldom taken to another memory node: before against after,
-//! with memory that has settled; never where it cannot be read where memory is.
+//! If the kernel moves memory after threads, threads rarely change their memory node: compared before and after, with
+//! settled memory; never without knowing the place of memory.
 
 use super::Shapes;
 use super::null_tests::{NOISE, NoisyProgram};
@@ -17,6 +17,7 @@ fn nodes(machine: &Pretend) -> Vec<Option<usize>> {
 
 /// Two nodes, each with one cache: the faster mapping takes threads to the other node, and nothing tells where memory
 /// is.
+/// Holds place/shapes.
 #[test]
 fn what_is_faster_on_other_nodes_is_not_tried_blindly() {
     for (numa_balancing, fastest) in [(false, 1.2), (true, 1.0)] {
@@ -31,6 +32,7 @@ fn what_is_faster_on_other_nodes_is_not_tried_blindly() {
 }
 
 /// Two caches on each node, in which both programs run; they are faster where each has a cache of its own.
+/// Holds place/shapes.
 #[test]
 fn what_is_faster_on_the_same_nodes_is_found() {
     let apart = |machine: &Pretend| {
@@ -50,6 +52,7 @@ fn what_is_faster_on_the_same_nodes_is_found() {
 }
 
 /// Programs ran before their fastest shape was known, or begin anew: what has just begun has no memory to leave.
+/// Holds place/shapes.
 #[test]
 fn a_known_shape_on_other_nodes_is_for_what_has_just_begun() {
     let known = Pretend::new(1.2).run(&Shapes::default(), 60.0, APPLIED).1.memory().to_vec();
@@ -65,6 +68,7 @@ fn a_known_shape_on_other_nodes_is_for_what_has_just_begun() {
 }
 
 /// The kernel moves threads to other nodes itself, while nothing is placed: that is where they stand from then on.
+/// Holds place/shapes.
 #[test]
 fn threads_that_the_kernel_takes_along_are_not_taken_back() {
     let mut machine = Pretend { numa_balancing: true, ..Pretend::new(1.2) };
@@ -83,6 +87,7 @@ fn with_memory(together: f64, follows_s: f64) -> Pretend {
     Pretend { memory, ..machine }
 }
 
+/// Holds place/shapes.
 #[test]
 fn what_is_faster_on_other_nodes_is_kept_once_memory_has_followed() {
     let mut machine = with_memory(1.2, 8.0);
@@ -94,6 +99,7 @@ fn what_is_faster_on_other_nodes_is_kept_once_memory_has_followed() {
     assert!(machine.beyond < 0.0, "{}", machine.beyond);
 }
 
+/// Holds place/shapes.
 #[test]
 fn what_is_slower_on_other_nodes_is_given_up_and_memory_comes_back() {
     let mut machine = with_memory(0.95, 8.0);
@@ -107,6 +113,7 @@ fn what_is_slower_on_other_nodes_is_given_up_and_memory_comes_back() {
 }
 
 /// How long memory takes is not known before.
+/// Holds place/shapes.
 #[test]
 fn a_trial_that_costs_too_much_is_given_up_and_may_cost_more_the_next_time() {
     let mut machine = Pretend { far: 0.5, ..with_memory(1.2, 100.0) };
@@ -121,6 +128,7 @@ fn a_trial_that_costs_too_much_is_given_up_and_may_cost_more_the_next_time() {
 }
 
 /// The programs do something else later, and are faster where the kernel would have them.
+/// Holds place/shapes.
 #[test]
 fn what_is_not_good_any_more_is_given_back_with_its_memory() {
     let mut machine = with_memory(1.2, 8.0);

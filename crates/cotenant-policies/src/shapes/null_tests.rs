@@ -1,5 +1,5 @@
-//! The test of a trial on made-up programs: how often it is wrong, and what it misses. The whole policy for days on a
-//! machine on which nothing is better than what the kernel does.
+//! False positives and negatives of a trial on made-up programs. The whole policy for days on a machine whose kernel's
+//! placement is the best.
 //!
 //! More of it, as JSON lines: `COTENANT_TRIALS=10000 cargo test --release -p cotenant-policies null_ -- --nocapture`.
 
@@ -16,17 +16,17 @@ use cotenant_model::{CpuId, CpuSet, Outcome, TaskId, Time};
 use fastrand::Rng;
 use serde_json::json;
 
-/// What a program's speed is like, besides noise.
+/// Properties of a program's speed besides noise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NoiseKind {
     name: &'static str,
-    /// Seconds, and by how much faster the first half of that time is.
+    /// A period in seconds, and the speed-up of its first half.
     phase: Option<(f64, f64)>,
-    /// By how much, where it begins after the trace and is as long as a block: each one meets it alike.
+    /// Its speed-up, if it begins after the trace and is as long as a block, so that each one is affected alike.
     follows: Option<f64>,
     /// Probability of a reading that is off by half.
     outliers: f64,
-    /// By how much the level jumps up or down, or back, every 30 s.
+    /// Size of a jump of the level, up, down or back, every 30 s.
     jump: f64,
 }
 
@@ -60,10 +60,10 @@ const KINDS: [NoiseKind; 16] = [
     ALL,
 ];
 
-/// A program whose speed is read every 0.1 s.
+/// A program with a reading of its speed every 0.1 s.
 #[derive(Clone, Debug)]
 pub(super) struct NoisyProgram {
-    /// Standard deviation of a reading; half of the variance lasts for a second.
+    /// Standard deviation of a reading; half of the variance persists for a second.
     noise: f64,
     kind: NoiseKind,
     rng: Rng,
@@ -100,7 +100,7 @@ impl NoisyProgram {
     }
 }
 
-/// Tries a candidate of this effect through all stages: whether it was kept, and seconds that it took.
+/// Tries a candidate with this effect through all stages; returns whether it was kept, and the seconds.
 fn experiment(program: &mut NoisyProgram, effect: f64, seed: u64) -> (bool, f64) {
     let mut rng = Rng::with_seed(seed);
     let mut now = Time(1_000_000_000);
@@ -149,12 +149,12 @@ fn experiment(program: &mut NoisyProgram, effect: f64, seed: u64) -> (bool, f64)
     (false, (now - began).as_secs_f64())
 }
 
-/// Tries a candidate of this effect whose memory the kernel moves within 8 s, a tenth slower until then.
+/// Tries a candidate with this effect whose memory the kernel moves within 8 s, a tenth slower until then.
 fn with_memory(program: &mut NoisyProgram, effect: f64, _: u64) -> (bool, f64) {
     let topology = machine(2, 1, 4, 1);
     let [home, places] = [0, 4].map(|cpu| ShapePlaces::from([(TaskId(1), CpuSet::single(CpuId(cpu)))]));
     let (mut steadiness, mut first) = (Steadiness::default(), 1);
-    // As in the whole policy, nothing is tried before the load is steady.
+    // As in the whole policy, trials wait for a steady load.
     while steadiness.left() > 0.0 {
         first += 1;
         if first > 36_000 {
@@ -181,10 +181,10 @@ fn with_memory(program: &mut NoisyProgram, effect: f64, _: u64) -> (bool, f64) {
     unreachable!("trials have an end")
 }
 
-/// How a candidate is tried: whether it was kept, and seconds that it took.
+/// A kind of trial: whether the candidate was kept, and the seconds.
 type Experiment = fn(&mut NoisyProgram, f64, u64) -> (bool, f64);
 
-/// Share of kept candidates, and seconds per trial.
+/// Fraction of kept candidates, and seconds per trial.
 fn kept(how: Experiment, noise: f64, kind: NoiseKind, effect: f64, trials: u64) -> (f64, f64) {
     let all = (0..trials).map(|seed| how(&mut NoisyProgram::new(noise, kind, seed), effect, seed ^ 0x5eed));
     let (kept, seconds): (Vec<bool>, Vec<f64>) = all.unzip();
@@ -193,9 +193,10 @@ fn kept(how: Experiment, noise: f64, kind: NoiseKind, effect: f64, trials: u64) 
 }
 
 /// Nothing is kept that gains nothing, whatever the noise is like, and what gains is.
+/// Holds place/shapes.
 #[test]
 fn null_effects_are_seldom_kept_and_gains_are() {
-    // Deviation, kind, effect, least and most that may be kept of 300.
+    // Deviation, kind, effect, least and most kept of 300.
     for (noise, kind, effect, least, most) in [
         (0.01, NOISE, 0.0, 0.0, 0.02),
         (0.01, SHORT_PHASES, 0.0, 0.0, 0.02),
@@ -210,11 +211,12 @@ fn null_effects_are_seldom_kept_and_gains_are() {
     }
 }
 
-/// How many experiments of each kind: few, or what `cargo xtask full` wants.
+/// Experiments of each kind: few, or as many as `cargo xtask full` requests.
 fn trials() -> Option<u64> {
     std::env::var("COTENANT_TRIALS").ok()?.parse().ok()
 }
 
+/// Holds place/shapes.
 #[test]
 fn null_experiments() {
     let trials = trials().unwrap_or(20);
@@ -230,7 +232,7 @@ fn null_experiments() {
                     "kept": share, "seconds": seconds
                 });
                 println!("{row}");
-                // Three deviations more than may be are no chance.
+                // Three deviations above the limit are no chance.
                 let may = f64::clamp(noise, 0.01, 0.04);
                 let bound = may + 3.0 * (may * (1.0 - may) / trials as f64).sqrt();
                 wrong.extend((*effect == 0.0 && share > bound).then_some(row));
@@ -240,7 +242,7 @@ fn null_experiments() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// The kernel's placement is the fastest, each other one slower by up to 3 %, as its threads in each domain say.
+/// The kernel's placement is the fastest; others are slower by up to 3 %, depending on the threads in each domain.
 fn slower(machine: &Pretend) -> f64 {
     let domains = machine.topology.llc_domains().len();
     let half = machine.cpus.len() / 2;
@@ -255,6 +257,7 @@ fn slower(machine: &Pretend) -> f64 {
 }
 
 /// A week, or some hours: what is kept is wrong, and audits find it out. At most one is not found out by the end.
+/// Holds place/shapes.
 #[test]
 fn null_week() {
     let hours = if trials().is_some() { 168.0 } else { 2.0 };
@@ -277,9 +280,9 @@ fn null_week() {
             });
             println!("{row}");
             assert!(left <= 1, "{noise} {}: {:?}", kind.name, machine.notes);
-            // An audit ends where the kernel's placement is surely not better by a percent.
+            // An audit ends when the kernel's placement is certainly not better by 1 %.
             assert!(state.is_trying() || speed >= 0.985, "{noise} {}: {speed}", kind.name);
-            // What is remembered has limits: time alone adds nothing.
+            // The state is bounded: time alone adds nothing.
             let bytes = serde_json::to_vec(&state).unwrap().len();
             assert!(bytes < 64 << 10, "{bytes} bytes");
         }

@@ -1,5 +1,5 @@
-//! In which order candidates are tried where hardware counters tell what threads do: a small model of what a shape does
-//! to each group of threads. Its errors cost trials and never correctness, since what it ranks last is tried, too.
+//! The order of candidates with hardware counters: a small model of a shape's effect on each group of threads. Its
+//! errors cost trials but no correctness, because badly ranked shapes are tried too.
 
 use super::learned_situation::LearnedSituation;
 use super::shape::Shape;
@@ -8,7 +8,7 @@ use cotenant_model::{AppId, Signal, TaskId, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is counted, in the order of [`GroupCounts::sums`]. The last three may be missing.
+/// Counted signals, in the order of [`GroupCounts::sums`]. The last three may be missing.
 const SIGNALS: [Signal; 8] = [
     Signal::Cycles,
     Signal::Instructions,
@@ -21,34 +21,34 @@ const SIGNALS: [Signal; 8] = [
 ];
 const NEEDED: usize = 5;
 
-/// Usual latencies in cycles; only how they compare matters, since what a program feels of them is measured.
+/// Usual latencies in cycles; only their ratios matter, because each program's exposure is measured.
 const LLC: f64 = 40.0;
 const MEMORY: f64 = 200.0;
-/// On top of it, from another node.
+/// Added for another node.
 const REMOTE: f64 = 100.0;
-/// The part of a program's memory that its threads are taken to have in common.
+/// The assumed shared fraction of a program's memory.
 const COMMON: f64 = 0.5;
-/// Lines of other cores: of the same domain, of the same package, of another one.
+/// Lines from other cores: of the same domain, of the same package, of another one.
 const LINES: [f64; 3] = [60.0, 120.0, 250.0];
-/// By how much a thread that never stalls slows another one's own work down on the same core.
+/// Slowdown of another thread's work by a thread without stalls on the same core.
 const SHARED_CORE: f64 = 0.6;
-/// By how much memory is slower for a domain that reads as much as the one that reads most now.
+/// Slowdown of memory for a domain that reads as much as the one that now reads most.
 const CROWDED: f64 = 0.5;
-/// Of a program that hits, misses grow with the root of what it loses of the cache (Hartstein et al., CF 2006).
+/// For a program with hits, misses grow with the root of its lost cache (Hartstein et al., CF 2006).
 const MISSES: f64 = 0.5;
-/// Of its time, a thread computes at least this part: counters of stalls overlap.
+/// Least fraction of time that counts as computing, because stall counters overlap.
 const COMPUTES: f64 = 0.05;
 
-/// What was counted while the incumbent stood, summed over the threads of each group.
+/// Counts while the incumbent was in place, summed over the threads of each group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct GroupCounts {
     sums: Vec<[f64; SIGNALS.len()]>,
-    /// Seconds that threads were there, of each group.
+    /// Thread seconds of each group.
     seconds: Vec<f64>,
 }
 
 impl GroupCounts {
-    /// Adds a round. A thread without a signal that is needed adds nothing.
+    /// Adds a round. Threads without a required signal are skipped.
     pub fn add(&mut self, view: &View, members: &[(TaskId, usize)], groups: usize) {
         self.sums.resize(groups, [0.0; SIGNALS.len()]);
         self.seconds.resize(groups, 0.0);
@@ -64,50 +64,50 @@ impl GroupCounts {
     }
 }
 
-/// What a thread of a group does, per instruction.
+/// Behaviour of a group's thread, per instruction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct ThreadModel {
-    /// Cycles of its own work where it has a core to itself, and part of the time that these take.
+    /// Cycles of its own work with a core to itself, and their fraction of its time.
     compute: f64,
     busy: f64,
-    /// What it feels of a cycle of latency.
+    /// Exposure to a cycle of latency.
     feels: f64,
-    /// Requests to the last-level cache, per instruction and per second, and misses among them.
+    /// Requests to the last-level cache, per instruction and per second, and their misses.
     requests: f64,
     requests_per_s: f64,
     misses: f64,
-    /// Logarithm of its part of a domain's cache, where it was counted.
+    /// Logarithm of its part of a domain's cache when measured.
     part: f64,
-    /// Lines of other cores; and the part of what it fetches from beyond its own share of a cache that these are. What
-    /// threads share, they do not take from each other.
+    /// Lines from other cores, and their fraction of what it fetches beyond its own share of a cache. Threads do not
+    /// compete for shared lines.
     lines: f64,
     shares: f64,
     per_s: f64,
 }
 
-/// The model, from what was counted under one shape.
+/// The model, from counts under one shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapeModel {
     threads: Vec<ThreadModel>,
     /// Misses per second of the domain with most of them.
     most: f64,
-    /// Threads of each group whose memory lies on each node.
+    /// Threads of each group with memory on each node.
     memory: Vec<Vec<usize>>,
-    /// Logarithm of the cycles per instruction of each group, where it was counted.
+    /// Logarithm of the cycles per instruction of each group when measured.
     before: Vec<f64>,
 }
 
-/// How a shape treats a group: thread-weighted means over the domains.
+/// Effect of a shape on a group: thread-weighted means over the domains.
 struct Treated {
-    /// By how much its own work takes longer.
+    /// Slowdown of its own work.
     crowd: f64,
     /// Cycles of latency per instruction.
     waits: f64,
 }
 
 impl ShapeModel {
-    /// From what was counted under the incumbent. `None` where some group was not.
-    /// `memory` is where each thread stood when its memory came to lie where it does.
+    /// From counts under the incumbent. `None` if some group was not counted. `memory` is the place of each thread when
+    /// its memory was allocated.
     pub fn new(
         counted: &GroupCounts,
         shape: &Shape,
@@ -155,7 +155,7 @@ impl ShapeModel {
             model.threads[group].part = parts.sum::<f64>() / (shape.threads(group) as f64).max(1.0);
         }
         model.most = domains.map(|d| model.misses_per_s(shape, d)).fold(0.0, f64::max);
-        // What it computes and feels, without what the shape in which it was counted adds.
+        // Its computation and exposure, without the effect of the measured shape.
         for group in 0..groups {
             let treated = model.treated(shape, board, situation, group, false);
             model.threads[group].compute /= treated.crowd;
@@ -164,8 +164,7 @@ impl ShapeModel {
         Some(model)
     }
 
-    /// How much faster each measured application would be than where it was counted, as logarithms; `follows`: once its
-    /// memory has followed.
+    /// Predicted speed-up of each measured application, as logarithms; `follows`: after its memory has followed.
     pub fn changes(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation, follows: bool) -> Vec<f64> {
         let mut sums: BTreeMap<AppId, [f64; 2]> = BTreeMap::new();
         for (group, thread) in self.threads.iter().enumerate() {
@@ -179,14 +178,14 @@ impl ShapeModel {
         situation.measures.keys().map(|app| sums.get(app).map_or(0.0, |[sum, n]| sum / n.max(1.0))).collect()
     }
 
-    /// The part of a domain's cache that a thread of a group has, by how often each asks for lines.
+    /// The part of a domain's cache of a group's thread, by request rates.
     fn part(&self, shape: &Shape, group: usize, domain: usize) -> f64 {
         let asks = |g: usize| self.threads[g].requests_per_s.max(1.0);
         let all: f64 = (0..self.threads.len()).map(|g| f64::from(shape.counts[g][domain]) * asks(g)).sum();
         asks(group) / all.max(asks(group))
     }
 
-    /// Misses per instruction of a thread of a group in a domain.
+    /// Misses per instruction of a group's thread in a domain.
     fn misses(&self, shape: &Shape, group: usize, domain: usize) -> f64 {
         let ThreadModel { requests, misses, part, shares, .. } = self.threads[group];
         let hits = 1.0 - misses / requests.max(f64::MIN_POSITIVE);
@@ -210,13 +209,13 @@ impl ShapeModel {
         let thread = &self.threads[group];
         let all = (shape.threads(group) as f64).max(1.0);
         let mut treated = Treated { crowd: 0.0, waits: 0.0 };
-        // Memory of so many of its threads is on the node on which they stand.
+        // Number of threads whose memory is on their own node.
         let on = |node: usize| -> usize {
             let here = |&d: &usize| board.domains[d].node == node;
             (0..board.domains.len()).filter(here).map(|d| usize::from(shape.counts[group][d])).sum()
         };
         let near = if follows {
-            // What threads have in common comes to lie as they stand; their own, where each stands.
+            // Shared memory ends up in proportion to the threads; private memory with its thread.
             let part = |node: usize| (on(node) as f64 / all).powi(2);
             (1.0 - COMMON) + COMMON * (0..board.labels.len()).map(part).sum::<f64>()
         } else {
@@ -250,7 +249,7 @@ impl ShapeModel {
         treated
     }
 
-    /// By how much longer a thread's own work takes in a domain, by who shares its core.
+    /// Slowdown of a thread's own work in a domain, by the other thread on its core.
     fn crowd(&self, shape: &Shape, board: &ShapeBoard, group: usize, d: usize) -> f64 {
         let counts: Vec<usize> = shape.counts.iter().map(|counts| usize::from(counts[d])).collect();
         let (load, domain) = (counts.iter().sum::<usize>(), &board.domains[d]);
@@ -259,7 +258,7 @@ impl ShapeModel {
         }
         let mut excess = load.saturating_sub(domain.room());
         if shape.doubling.order.is_empty() {
-            // The kernel chooses: anybody.
+            // The kernel chooses: any thread.
             let mean =
                 counts.iter().zip(&self.threads).map(|(n, t)| *n as f64 * t.busy).sum::<f64>() / load.max(1) as f64;
             return 1.0 + SHARED_CORE * mean * (2 * excess) as f64 / load.max(1) as f64;
@@ -281,8 +280,8 @@ mod tests {
     use cotenant_model::speed::Source;
     use cotenant_model::testing::{ViewBuilder, machine};
 
-    /// A second of each of two programs with four threads, of these events per thread, in the order of [`SIGNALS`];
-    /// two threads of each in each of two domains of four cores with two contexts.
+    /// A second of two programs with four threads each, with these events per thread in the order of [`SIGNALS`]; two
+    /// threads of each in each of two domains of four cores with two contexts.
     fn model(events: [[f64; SIGNALS.len()]; 2]) -> (ShapeModel, ShapeBoard, LearnedSituation) {
         let topology = machine(2, 1, 4, 2);
         let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
@@ -314,6 +313,7 @@ mod tests {
 
     const COMPUTING: [f64; 8] = [2e9, 4e9, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0];
 
+    /// Holds place/trials.
     #[test]
     fn where_it_was_counted_nothing_changes() {
         let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTING]);
@@ -321,18 +321,20 @@ mod tests {
         assert!(changes.iter().all(|change| change.abs() < 1e-9), "{changes:?}");
     }
 
+    /// Holds place/trials.
     #[test]
     fn who_shares_belongs_together_and_who_reads_memory_apart() {
-        // One exchanges lines between packages for half of its time.
+        // One exchanges lines between packages half of its time.
         let (model, board, situation) = model([[2e9, 1e9, 1e7, 1e5, 1e9, 0.0, 0.0, 9e6], COMPUTING]);
         let worth = |counts| model.changes(&shape(counts), &board, &situation, false)[0];
         assert!(worth([[4, 0], [0, 4]]) > 0.1 && worth([[3, 1], [1, 3]]) > 0.0);
-        // One reads memory for three quarters of its time.
+        // One reads memory three quarters of its time.
         let (model, board, situation) = self::model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);
         let changes = model.changes(&shape([[4, 0], [0, 4]]), &board, &situation, false);
         assert!(changes[0] < -0.1 && changes[1].abs() < 0.01, "{changes:?}");
     }
 
+    /// Holds place/trials.
     #[test]
     fn who_waits_for_memory_shares_cores_at_least_cost() {
         let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);

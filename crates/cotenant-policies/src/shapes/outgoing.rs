@@ -1,4 +1,4 @@
-//! What leaves `shapes`: orders, and all of its wording: reasons, notes, what became of the last trial.
+//! Output of `shapes`: orders and all texts: reasons, notes, the last trial's result.
 
 use super::settings::KnownShape;
 use super::shape::GROUPS;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapesOutgoing {
     plan: Plan,
-    /// Whether the masks of the incumbent are still to be widened.
+    /// Whether the incumbent's masks are still to be widened.
     widens: bool,
-    /// Why the plan is as it is.
+    /// The reason of the plan.
     why: String,
-    /// What became of the last trial, until the next reason mentions it.
+    /// Result of the last trial, until a reason has mentioned it.
     result: String,
-    /// The last trial that is over.
+    /// The last finished trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tried: Option<TrialResult>,
     /// Orders about memory of this round.
@@ -31,38 +31,38 @@ pub(super) struct ShapesOutgoing {
     notes: Vec<String>,
 }
 
-/// Where the incumbent's threads stand.
+/// The places of the incumbent's threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IncumbentPlaces<'a> {
     pub places: &'a ShapePlaces,
-    /// Where threads of crowded domains stood when the kernel had chosen.
+    /// Places of threads in crowded domains under the kernel's choice.
     pub spots: &'a ShapePlaces,
-    /// Whether the incumbent is what the kernel had chosen.
+    /// Whether the incumbent is the kernel's choice.
     pub is_kernel: bool,
 }
 
-/// Where threads should be, and whether all of them are there.
+/// Target places of threads, and whether all are there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedNow<'a> {
     pub wanted: &'a ShapePlaces,
     pub stands: bool,
 }
 
-/// A trial that is over.
+/// A finished trial.
 #[derive(Clone, Debug)]
 pub(super) struct JudgedTrial {
     /// The candidate, in words.
     pub shape: String,
     pub estimate: TrialEstimate,
-    /// The incumbent from now on, where that is the candidate.
+    /// The new incumbent, if it is the candidate.
     pub kept: Option<KnownShape>,
     /// Whether the candidate is the kernel's placement.
     pub is_kernel: bool,
-    /// Whether the load changes too often for any verdict.
+    /// Whether the load changes too often for a verdict.
     pub is_restless: bool,
 }
 
-/// Why threads are where they are.
+/// The reason of the threads' places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PlacementReason {
     ThreadsChanged,
@@ -113,7 +113,7 @@ impl PlacementReason {
 }
 
 impl ShapesOutgoing {
-    /// Takes note of what became of the last orders.
+    /// Records the outcomes of the last orders.
     pub fn hear(&mut self, round: &ShapesRound<'_>, outcomes: &[ActionOutcome]) {
         self.plan.learn(round.ctx, round.view, outcomes, round.now);
     }
@@ -130,17 +130,17 @@ impl ShapesOutgoing {
         PlacedNow { wanted: self.plan.wanted(), stands: self.plan.stands() }
     }
 
-    /// Whether the plan is about the tasks that there are now, and each may run where it should.
+    /// Whether the plan covers the current tasks and their masks.
     pub fn fits(&self, round: &ShapesRound<'_>) -> bool {
         self.plan.fits(round.ctx, round.view.tasks.iter())
     }
 
-    /// What became of the last trial.
+    /// Result of the last trial.
     pub fn last_tried(&self) -> Option<&TrialResult> {
         self.tried.as_ref()
     }
 
-    /// Puts threads in place; the kernel places all others, and threads that may no longer run where they should.
+    /// Places threads; the kernel places all others, and threads whose target is no longer allowed.
     pub fn put(&mut self, view: &View, places: &ShapePlaces, why: PlacementReason) {
         let may = |(task, set): &(&TaskId, &CpuSet)| {
             !set.is_empty() && view.task(**task).is_some_and(|t| set.is_subset(&t.info.allowed))
@@ -148,25 +148,25 @@ impl ShapesOutgoing {
         let wanted = places.iter().filter(may).map(|(task, set)| (*task, set.clone())).collect();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
         self.widens = false;
-        // The reason of an order also says what became of the trial before.
+        // The reason of an order also reports the previous trial.
         self.why = match std::mem::take(&mut self.result) {
             before if before.is_empty() => why.text(),
             before => format!("{before}; {}", why.text()),
         };
     }
 
-    /// Puts the incumbent in place, unless no thread has left the kernel's placement. Each thread is put back to where
-    /// the kernel had put it before it is released: the kernel moves no thread while the load is even.
+    /// Restores the incumbent, unless all threads are in the kernel's placement. Each thread returns to its place there
+    /// before it is released, because the kernel moves no thread while the load is even.
     pub fn put_back(&mut self, view: &View, incumbent: Option<IncumbentPlaces<'_>>, why: PlacementReason) {
         if incumbent.is_some_and(|incumbent| !(incumbent.is_kernel && self.plan.wanted().is_empty())) {
             self.put_incumbent(view, incumbent, why);
         }
     }
 
-    /// Puts the incumbent in place, also where no thread has left the kernel's placement.
+    /// Places the incumbent, even if all threads are in the kernel's placement.
     pub fn put_incumbent(&mut self, view: &View, incumbent: Option<IncumbentPlaces<'_>>, why: PlacementReason) {
         let Some(IncumbentPlaces { places, spots, is_kernel }) = incumbent else { return };
-        // Where no thread was moved, all are where the kernel has put them.
+        // If no thread was moved, all are where the kernel put them.
         if is_kernel && !self.plan.has_placed() {
             return self.put(view, &ShapePlaces::new(), why);
         }
@@ -179,19 +179,19 @@ impl ShapesOutgoing {
         self.widens = widens;
     }
 
-    /// The plan is about the tasks that there are now; where they are stays as it is.
+    /// Adapts the plan to the current tasks, without changing places.
     pub fn recount(&mut self, view: &View) {
         let wanted = self.plan.wanted().clone();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
     }
 
-    /// Gives threads that are back where they stood the whole domain again.
+    /// Gives threads that have returned the whole domain again.
     pub fn widen(&mut self, view: &View, incumbent: Option<IncumbentPlaces<'_>>) {
         let Some(incumbent) = incumbent.filter(|_| self.widens && self.plan.stands()) else { return };
         self.put(view, incumbent.places, PlacementReason::Widened);
     }
 
-    /// Releases threads to the kernel once all are back where it had put them.
+    /// Releases threads to the kernel after all have returned to their places.
     pub fn let_go(&mut self, view: &View, incumbent: Option<IncumbentPlaces<'_>>) {
         let kernels = incumbent.is_some_and(|incumbent| incumbent.is_kernel);
         if kernels && !self.widens && self.plan.stands() && !self.plan.wanted().is_empty() {
@@ -204,7 +204,7 @@ impl ShapesOutgoing {
         self.moves = orders;
     }
 
-    /// A trial is over.
+    /// Records a finished trial.
     pub fn judged(&mut self, now: Time, trial: &JudgedTrial) {
         let JudgedTrial { shape, estimate, kept, is_kernel, .. } = trial;
         let said = format!("{shape}: {}", said(estimate));
@@ -224,7 +224,7 @@ impl ShapesOutgoing {
         self.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
     }
 
-    /// The kernel moves memory after threads. `sees_memory`: where memory is can be read.
+    /// The kernel moves memory after threads. `sees_memory`: the place of memory can be read.
     pub fn memory_is_dragged(&mut self, sees_memory: bool) {
         let then = if sees_memory {
             "what takes threads to other memory nodes is tried seldom, and for as long as their memory takes"
@@ -234,12 +234,12 @@ impl ShapesOutgoing {
         self.notes.push(format!("the kernel moves memory after threads (kernel.numa_balancing): {then}"));
     }
 
-    /// Nothing can be tried.
+    /// No trials are possible.
     pub fn no_decision(&mut self, why: &str) {
         self.notes.push(format!("no decision: {why}; placement is left to the kernel"));
     }
 
-    /// What a survey has left out.
+    /// Omissions of a survey.
     pub fn surveyed(&mut self, unmeasured: &[String], has_dropped: bool) {
         if !unmeasured.is_empty() {
             let names = unmeasured.join(", ");
@@ -251,26 +251,26 @@ impl ShapesOutgoing {
         }
     }
 
-    /// The application that is the objective does not run, or reports no speed.
+    /// The prioritized application does not run, or reports no speed.
     pub fn misses_objective(&mut self, app: &str) {
         let note = format!("no application {app} tells its speed: the mean of all is made as high as possible");
         self.notes.push(note);
     }
 
-    /// Applications have reported nothing for so many seconds.
+    /// Applications have been silent for this many seconds.
     pub fn fell_silent(&mut self, view: &View, seconds: f64, apps: &[AppId]) {
         let names: Vec<&str> = apps.iter().filter_map(|id| Some(view.app(*id)?.name.as_str())).collect();
         let names = names.join(", ");
         self.notes.push(format!("for {seconds:.0} s nothing told how fast these are, so they do not count: {names}"));
     }
 
-    /// Speeds have changed while nothing was tried.
+    /// Speeds have changed outside of trials.
     pub fn speeds_changed(&mut self) {
         self.notes.push("speeds are others than before: all of it is measured again".to_owned());
     }
 }
 
-/// `None` where nothing was measured.
+/// `None` without measurements.
 fn tried(at: Time, shape: String, estimate: &TrialEstimate, kept: bool) -> Option<TrialResult> {
     let TrialEstimate { mean, radius, pairs } = *estimate;
     let interval = radius.is_finite().then(|| [mean - radius, mean + radius].map(f64::exp_m1));

@@ -1,6 +1,6 @@
-//! A trial of its own where memory moves: whether it is to follow the threads that were moved, or whether threads are
-//! to go where the kernel moves their memory after them. It cannot be held against the one before again and again,
-//! since copying costs more than windows tell; so it is before against after, each with memory that has settled.
+//! A separate trial where memory moves: whether it should follow moved threads, or whether threads should go to other
+//! nodes with the kernel's help. Copying costs too much for alternating windows, so it compares before and after, each
+//! with settled memory.
 
 use super::shape_board::ShapePlaces;
 use super::slowest::ThreadWork;
@@ -13,31 +13,31 @@ use cotenant_model::{Action, AppId, NodeId, Proposal, Reason, TaskId, Time, Topo
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The least gain that is worth it: half of memory that was moved in vain cannot be told where it was.
+/// The least worthwhile gain: half of memory moved in vain cannot be found again.
 const LEAST: f64 = 0.01;
-/// Where the kernel moves it: what it gains must also be worth what is not known of the load's changes meanwhile.
+/// If the kernel moves it, the gain must also cover unknown changes of the load meanwhile.
 const LEAST_FOR_KERNEL: f64 = 0.02;
-/// Standard errors by which a gain must exceed nothing.
+/// Standard errors by which a gain must exceed zero.
 const ERRORS: f64 = 3.0;
-/// Shares of memory and of threads that differ by less are alike.
+/// Fractions of memory and of threads that differ by less are equal.
 const ALIKE: f64 = 0.15;
-/// A node without this part of a program's memory is not where it came from.
+/// A node with less than this fraction of a program's memory is not its origin.
 const PART: f64 = 0.1;
 
-/// What moves memory after threads.
+/// The mover of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PageMover {
     /// This policy, by orders.
     #[default]
     Policy,
-    /// The kernel, by itself, over many seconds.
+    /// The kernel itself, over many seconds.
     Kernel,
 }
 
 impl PageMover {
-    /// Seconds before and after. What the load does meanwhile is in the difference, so that its changes must show
-    /// before where memory takes long.
+    /// Seconds before and after. Changes of the load affect the difference, so they must be known beforehand if memory
+    /// takes long.
     fn measured(self) -> [f64; 2] {
         match self {
             Self::Policy => [2.5, 2.5],
@@ -45,7 +45,7 @@ impl PageMover {
         }
     }
 
-    /// When memory has arrived.
+    /// Condition of memory's arrival.
     fn stillness(self) -> Stillness {
         match self {
             Self::Policy => ARRIVED,
@@ -54,7 +54,7 @@ impl PageMover {
     }
 }
 
-/// Memory on trial.
+/// A trial of memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PageTrial {
     #[serde(default)]
@@ -63,28 +63,28 @@ pub(super) struct PageTrial {
     audits: bool,
     before: Vec<SpeedPoint>,
     after: Vec<SpeedPoint>,
-    /// What each thread did before and after.
+    /// Work of each thread before and after.
     #[serde(default, skip_serializing_if = "ThreadWork::is_empty")]
     work: [ThreadWork; 2],
     step: PageStep,
-    /// Where each task's memory was.
+    /// Original place of each task's memory.
     from: BTreeMap<TaskId, Vec<NodeId>>,
     #[serde(default)]
     still: StillMemory,
-    /// Seconds of the speed before that it may cost until its memory has settled.
+    /// Allowed cost until its memory has settled, in seconds of the former speed.
     #[serde(default)]
     most: f64,
-    /// Whether it has cost more, so that nothing was found out.
+    /// Whether it exceeded that, so that there is no result.
     #[serde(default)]
     pub dear: bool,
-    /// What was found: the gain, and by how much it may be wrong.
+    /// The gain and its error.
     #[serde(default)]
     pub found: TrialEstimate,
-    /// Whether it is on its way back.
+    /// Whether memory is returning.
     back: bool,
-    /// Seconds since it began.
+    /// Seconds since its start.
     seconds: f64,
-    /// Seconds of the speed before that it has cost.
+    /// Cost so far, in seconds of the former speed.
     pub cost: f64,
 }
 
@@ -100,24 +100,24 @@ enum PageStep {
     After,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PageNext {
     /// More rounds.
     Wait,
-    /// These orders, and whether they bring it back.
+    /// These orders, and whether they return memory.
     Move { orders: Vec<Proposal>, back: bool },
-    /// It is over: the change of each application's logarithm, and whether the memory stays where it is now.
+    /// The end: the change of each application's logarithm, and whether memory stays.
     Done(Vec<f64>, bool),
 }
 
 impl PageTrial {
-    /// A trial of threads whose memory the kernel moves, which may cost so many seconds until that is done.
+    /// A trial of threads whose memory the kernel moves, with this allowed cost in seconds until that is done.
     pub fn by_kernel(most: f64) -> Self {
         Self { mover: PageMover::Kernel, most, ..Self::default() }
     }
 
-    /// The same of threads that are released: whether the kernel's placement, from where they are, is better by now.
+    /// The same for released threads: whether the kernel's placement, starting from here, is better by now.
     pub fn audit(most: f64) -> Self {
         Self { audits: true, ..Self::by_kernel(most) }
     }
@@ -130,14 +130,13 @@ impl PageTrial {
         self.mover == PageMover::Kernel
     }
 
-    /// Whether nothing was moved so far.
+    /// Whether nothing has moved so far.
     pub fn is_before(&self) -> bool {
         self.step == PageStep::Before
     }
 
-    /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms; `slowest` says by
-    /// how much each application's slowest thread has fallen behind; `stays` whether it stays after these changes,
-    /// which are a gain beyond chance or not.
+    /// Adds a round, which may complete a point. `worth` rates a change of logarithms; `slowest` gives the lag of each
+    /// application's slowest thread; `stays` decides after these changes and their certainty.
     #[expect(clippy::too_many_arguments, reason = "each is of another part of the policy")]
     pub fn add(
         &mut self,
@@ -151,7 +150,7 @@ impl PageTrial {
         stays: impl Fn(&[f64], bool) -> bool,
     ) -> PageNext {
         let now = view.at;
-        // Nothing that can be had takes so long: a placement is refused, or memory is on its way for ever.
+        // No possible move takes this long: a placement is refused, or memory never arrives.
         self.seconds += view.interval.as_secs_f64();
         if self.seconds > 4.0 * LONGEST {
             return PageNext::Done(self.nothing(), false);
@@ -239,8 +238,8 @@ impl PageTrial {
         vec![0.0; self.before.first().map_or(0, |point| point.logs.len())]
     }
 
-    /// The standard error of what it gains. Both sides vary as readings do; what lasts longer than a reading is in
-    /// them, too.
+    /// The standard error of its gain. Both sides vary like readings, including effects that last longer than a
+    /// reading.
     fn error(&self, worth: &impl Fn(&[f64]) -> f64) -> f64 {
         let square = |points: &[SpeedPoint]| {
             let leads = points.iter().map(|point| worth(&lead(&point.logs, &self.before[0].logs)));
@@ -249,7 +248,7 @@ impl PageTrial {
         (square(&self.before) + square(&self.after)).sqrt()
     }
 
-    /// Orders by which what was moved comes back, where the trial is broken off.
+    /// Orders that return what was moved, if the trial stops early.
     pub fn undo(&self, view: &View) -> Vec<Proposal> {
         if self.back || self.is_by_kernel() {
             Vec::new()
@@ -278,8 +277,8 @@ fn order(task: TaskId, nodes: Vec<NodeId>, why: &'static str) -> Proposal {
     Proposal { action: Action::Pages { task, nodes }, reason: Reason::new("shapes", why) }
 }
 
-/// Where a task's memory is to come back to. Only the process' is known: if its threads stand on nodes as its memory
-/// lies, each has its own where it stands; else the nodes that hold a part of it.
+/// The origin of a task's memory. Only the process's memory is known: if its threads' nodes match it, each thread's is
+/// on its own node, otherwise on the nodes that hold a part of it.
 fn origin(view: &View, app: AppId, task: TaskId, node: impl Fn(TaskId) -> Option<NodeId>) -> Vec<NodeId> {
     let mut shares: BTreeMap<NodeId, [f64; 2]> = BTreeMap::new();
     for t in view.tasks.iter().filter(|t| t.info.app == app) {
@@ -317,8 +316,8 @@ mod tests {
     use cotenant_model::testing::{ViewBuilder, machine};
     use cotenant_model::{CpuId, CpuSet};
 
-    /// A thread of node 0 now runs on node 1, and is faster by `gain` with its memory there: rounds until something
-    /// else than waiting comes, which `more` may end. Which nodes memory was ordered to, and what came of it.
+    /// A thread of node 0 now runs on node 1, and is faster by `gain` with its memory there: rounds until a step other
+    /// than waiting, which `more` may end. Returns the nodes to which memory was ordered, and the result.
     fn follow(gain: f64, more: impl Fn(&PageTrial) -> bool) -> (PageTrial, Vec<NodeId>, Option<PageNext>) {
         let topology = machine(2, 1, 4, 1);
         let [home, places] = [0, 4].map(|cpu| ShapePlaces::from([(TaskId(1), CpuSet::single(CpuId(cpu)))]));
@@ -371,7 +370,7 @@ mod tests {
             let (trial, ordered, done) = follow(gain, |_| true);
             assert!(matches!(done, Some(PageNext::Done(_, false))), "{done:?}");
             assert_eq!(ordered, [NodeId(1), NodeId(0)]);
-            // What was measured of it has cost something, too.
+            // The measured part also counts as cost.
             assert!(trial.cost * gain < 0.0 && trial.cost.abs() > gain.abs() * 2.5, "{gain}: {}", trial.cost);
         }
     }

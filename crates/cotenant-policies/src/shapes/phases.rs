@@ -1,4 +1,4 @@
-//! The round of `shapes`: what each phase has its four parts do.
+//! The round of `shapes`: the calls of each phase to its four parts.
 
 use super::learned_situation::LearnedSituation;
 use super::outgoing::{JudgedTrial, PlacementReason, ShapesOutgoing};
@@ -19,9 +19,9 @@ use std::time::Duration;
 /// The set of tasks counts as settled after this long without a change.
 const WATCH: Duration = Duration::from_millis(500);
 
-/// What `shapes` remembers, in four parts. Each part changes its own fields alone; they exchange plain values here.
+/// State of `shapes` in four parts. Each part changes only its own fields; they exchange plain values here.
 ///
-/// In JSON the fields of all parts are those of one object.
+/// In JSON the fields of all parts form one object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ShapesState {
     #[serde(flatten)]
@@ -57,12 +57,12 @@ impl ShapesState {
         self.memory.given_up()
     }
 
-    /// Whether what stands is only tried.
+    /// Whether the current placement is only a trial.
     pub fn is_trying(&self) -> bool {
         self.trialling.is_trying()
     }
 
-    /// What became of the last trial.
+    /// Result of the last trial.
     pub fn last_tried(&self) -> Option<&TrialResult> {
         self.outgoing.last_tried()
     }
@@ -81,7 +81,7 @@ impl ShapesState {
         Decision::new(proposals, self, wake_at, notes)
     }
 
-    /// One round. Returns when the next one is due.
+    /// One round. Returns the time of the next one.
     fn step(&mut self, round: &ShapesRound<'_>) -> Time {
         let (view, now) = (round.view, round.now);
         self.situation.listen(view, self.trialling.is_under_way());
@@ -133,7 +133,7 @@ impl ShapesState {
         round.tick()
     }
 
-    /// Tasks have started or exited, or may run elsewhere than before.
+    /// Tasks have started or exited, or their masks have changed.
     fn tasks_changed(&mut self, round: &ShapesRound<'_>, fresh: bool) {
         let view = round.view;
         if self.trialling.is_under_way() {
@@ -141,7 +141,7 @@ impl ShapesState {
             self.break_off(view, round.now);
         }
         self.memory.retain(round);
-        // Programs that ran before this policy are measured first: what is known must win a trial.
+        // Programs that ran before this policy are measured first: a known shape must win a trial.
         let late = fresh && view.tasks.iter().any(|task| task.info.old);
         if !late && !self.situation.is_passing(round.now) {
             let placed = self.outgoing.placed();
@@ -158,7 +158,7 @@ impl ShapesState {
         self.trialling.watch(now);
     }
 
-    /// A round without any change of the tasks. Returns when the next one is due.
+    /// A round without a change of tasks. Returns the time of the next one.
     fn watched(&mut self, round: &ShapesRound<'_>, since: Time) -> Time {
         self.trialling.watch(since);
         // There are no rates yet in the round in which a task has started.
@@ -166,7 +166,7 @@ impl ShapesState {
             self.situation.add_load(round.view);
         }
         if round.now - since < WATCH {
-            // Where nothing has reported a speed for long there is no hurry to ask again.
+            // After a long silence, the next survey can wait.
             let calm = if self.situation.is_fruitless() { 2_u32.pow(CALMEST) } else { 1 };
             return (round.now + round.interval() * calm).min(since + WATCH * calm);
         }
@@ -174,7 +174,7 @@ impl ShapesState {
         round.tick()
     }
 
-    /// The set of tasks has settled, or a trace has shown that the last survey was wrong.
+    /// The set of tasks has settled, or a trace has corrected the last survey.
     fn begin(&mut self, round: &ShapesRound<'_>) {
         let born = self.memory.take_born();
         let Surveyed { situation, before, unmeasured, has_dropped } = match self.situation.survey(round) {
@@ -203,7 +203,7 @@ impl ShapesState {
         self.trialling.trace();
     }
 
-    /// Begins with another situation. `born` are threads that have started in its known shape.
+    /// Starts another situation. `born` are threads that started in its known shape.
     fn begin_anew(&mut self, round: &ShapesRound<'_>, situation: LearnedSituation, born: &ShapePlaces) {
         self.situation.begin(round.now, self.trialling.has_learned());
         let board = situation.board(round.ctx);
@@ -212,7 +212,7 @@ impl ShapesState {
             let here = |task| board.domain_of(round.view, born, task);
             shape.seats(&board, self.situation.members(), &situation.allowed(), here, |_| None)
         });
-        // Its first threads join the others of what has just begun.
+        // Its first threads join the others of the new program.
         let apps: Vec<AppId> = born.keys().filter_map(|task| Some(round.view.task(*task)?.info.app)).collect();
         let begun = begun.filter(|places| {
             let others = |task: &TaskId| round.view.task(*task).is_some_and(|task| !apps.contains(&task.info.app));
@@ -226,7 +226,7 @@ impl ShapesState {
         if let Some(places) = begun {
             self.outgoing.put(round.view, &places, PlacementReason::KnownPrograms);
         } else if !self.outgoing.placed().wanted.is_empty() {
-            // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel moves no
+            // The former best may now leave CPUs idle, or take new threads from their memory. The kernel moves no
             // thread while the load is even.
             self.outgoing.put(round.view, &ShapePlaces::new(), PlacementReason::KernelFirst);
         }
@@ -238,7 +238,7 @@ impl ShapesState {
         self.follow_up(round, turn);
     }
 
-    /// Does what a turn of trialling asks for.
+    /// Carries out a turn's request.
     fn follow_up(&mut self, round: &ShapesRound<'_>, turn: TrialTurn) {
         let view = round.view;
         match turn {
@@ -277,7 +277,7 @@ impl ShapesState {
         }
     }
 
-    /// The incumbent was measured for long enough.
+    /// The incumbent's measurement is complete.
     fn traced(&mut self, round: &ShapesRound<'_>, clock: Option<Clock>) {
         if self.situation.was_misjudged(round.view) {
             return self.begin(round);
@@ -293,7 +293,7 @@ impl ShapesState {
     fn judged(&mut self, round: &ShapesRound<'_>, trial: JudgedTrial) {
         self.outgoing.judged(round.now, &trial);
         if trial.is_kernel && trial.kept.is_some() && round.view.numa_balancing {
-            // The kernel places threads and memory by itself from here on: where, is to be seen.
+            // The kernel places threads and memory from here on, which remains to be observed.
             trial.kept.into_iter().for_each(|known| self.memory.remember(known, true));
             self.outgoing.put(round.view, &ShapePlaces::new(), PlacementReason::LetGo);
             return self.watch(round.now);

@@ -1,34 +1,33 @@
-//! Rest: nothing is tried, and it is heard whether what stands is as fast as it was.
+//! Rest: no trials, only a check that the current placement keeps its speed.
 
 use super::speed_meter::{SpeedPoint, SpeedWindow};
 use serde::{Deserialize, Serialize};
 
 /// Seconds of a window. Phases of programs are shorter.
 const WINDOW: f64 = 10.0;
-/// Windows by which it is known how fast each application is, at least; twice as many each time that it was another
-/// speed, up to an hour: some programs jump from one to another all the time.
+/// Least number of windows that establish each application's speed; doubled after each change, up to an hour, because
+/// some programs keep jumping.
 const KNOWN: u32 = 4;
 const LONGEST: u32 = 360;
-/// So many in a row are too fast or too slow before anything follows from that.
+/// Number of deviating windows in a row that count.
 const SURE: usize = 2;
-/// By how much, as logarithms, and by how many of the deviations from window to window.
+/// Deviation as a logarithm, and in standard deviations between windows.
 const SHIFT: f64 = 0.1;
 const DEVIATIONS: f64 = 4.0;
 
-/// How fast the applications are while it rests.
+/// Speeds of the applications during a rest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct HeardSpeeds {
     window: SpeedWindow,
     /// The last windows: logarithms of the speeds.
     last: Vec<Vec<f64>>,
-    /// Those before: how many, and for each application the sum and the sum of squares.
+    /// Earlier ones: their number, and for each application the sum and the sum of squares.
     before: u32,
     sums: Vec<[f64; 2]>,
 }
 
 impl HeardSpeeds {
-    /// Takes what a round tells; whether some application is faster or slower than before by now, beyond chance, as it
-    /// has been `shifts` times.
+    /// Adds a round; returns whether some application's speed has certainly changed, after `shifts` earlier changes.
     pub fn add(&mut self, point: &SpeedPoint, shifts: u32) -> bool {
         self.window.add(point);
         if self.window.seconds() < WINDOW {
@@ -50,7 +49,7 @@ impl HeardSpeeds {
         shifted
     }
 
-    /// Whether an application was faster in each of the last windows than it used to be, or slower in each.
+    /// Whether an application was faster in each of the last windows than before, or slower in each.
     fn is_apart(&self, app: usize) -> bool {
         let (n, [sum, squares]) = (f64::from(self.before), self.sums.get(app).copied().unwrap_or_default());
         let (mean, variance) = (sum / n, ((squares - sum * sum / n) / (n - 1.0)).max(0.0));
@@ -65,7 +64,8 @@ mod tests {
     use super::*;
     use cotenant_model::Time;
 
-    /// When it is heard, seconds: an application is that much slower from 100 s on, and varies from window to window.
+    /// Time of detection, seconds: an application is slower by this much from 100 s on, with this variation between
+    /// windows.
     fn heard(slower: f64, varies: f64, shifts: u32) -> Option<u64> {
         let mut heard = HeardSpeeds::default();
         (1..=4_000_u64).find(|&s| {

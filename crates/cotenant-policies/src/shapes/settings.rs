@@ -1,4 +1,4 @@
-//! What can be set of `shapes`.
+//! Settings of `shapes`.
 
 use super::shape::Shape;
 use cotenant_model::policy::settings;
@@ -12,42 +12,41 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShapesSettings {
-    /// What is to be as high as possible; `None`: the speed of the application that its profile marks as
-    /// latency-sensitive, where there is one, else the mean.
+    /// The maximized value; `None`: the speed of the latency-sensitive application if there is one, otherwise the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
-    /// No application may end slower than under the kernel's placement by more than this part, 0–0.9; `None`: any may.
+    /// Largest allowed loss of an application against the kernel's placement, 0–0.9; `None`: no limit.
     #[serde(deserialize_with = "guard")]
     pub guard: Option<f64>,
-    /// The part of the time, 0–0.5, that trials may cost.
+    /// Fraction of time that trials may cost, 0–0.5.
     #[serde(deserialize_with = "regret")]
     pub regret: f64,
-    /// Seed of what is drawn.
+    /// Seed of random draws.
     pub seed: u64,
-    /// What was best before, on this machine: tried first where the same programs run again.
+    /// Former best shapes on this machine, tried first when the same programs run again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<KnownShape>,
 }
 
-/// The best shape that was found for some programs.
+/// The best shape found for some programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Unordered")]
 pub struct KnownShape {
-    /// In ascending order: that of a run depends on who was there first.
+    /// In ascending order: a run's own order depends on the start of its programs.
     pub groups: Vec<KnownGroup>,
     pub(super) shape: Shape,
 }
 
-/// What a group of threads is known by from run to run.
+/// Identity of a group of threads across runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "GroupText")]
 pub struct KnownGroup {
     /// The application's name.
     pub app: String,
-    /// The threads', where the application has several groups.
+    /// The threads' name, if the application has several groups.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
-    /// How many threads it has.
+    /// Its number of threads.
     pub threads: usize,
 }
 
@@ -58,7 +57,7 @@ struct Unordered {
     shape: Shape,
 }
 
-/// A group as it is written; as it once was, with one name for both.
+/// A group as written now, or formerly with one name for both.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum GroupText {
@@ -87,14 +86,14 @@ impl From<Unordered> for KnownShape {
 }
 
 impl KnownShape {
-    /// Of groups in any order, which is that of the shape.
+    /// For groups in any order, which the shape shares.
     pub(super) fn new(groups: &[KnownGroup], shape: &Shape) -> Self {
         let order = ascending(groups);
         let shape = shape.reordered(&order).unwrap_or_else(|| shape.clone());
         Self { groups: order.into_iter().map(|g| groups[g].clone()).collect(), shape }
     }
 
-    /// The shape for these groups in their order; `None` where it is of others.
+    /// The shape for these groups in their order; `None` for other groups.
     pub(super) fn of(&self, groups: &[KnownGroup]) -> Option<Shape> {
         let order = ascending(groups);
         if !order.iter().map(|&g| &groups[g]).eq(&self.groups) {
@@ -106,7 +105,7 @@ impl KnownShape {
     }
 }
 
-/// Places of groups, the least first.
+/// Indexes of groups in ascending order.
 fn ascending(groups: &[KnownGroup]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by_key(|&g| &groups[g]);
@@ -119,7 +118,7 @@ impl Default for ShapesSettings {
     }
 }
 
-/// What is to be as high as possible.
+/// The maximized value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The geometric mean of the applications' speeds: `mean`.
@@ -131,7 +130,7 @@ pub enum Objective {
     App(String),
 }
 
-/// A text that is no objective.
+/// A text that is not an objective.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no objective; write mean, fair or app=NAME")]
 pub struct ObjectiveError(String);

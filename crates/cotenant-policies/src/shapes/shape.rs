@@ -1,29 +1,29 @@
-//! Shapes: how many threads of each group stand in each cache domain, and whose threads double up on a core there.
-//! Threads of a group are alike, so are domains of the same build: everything else is symmetry.
+//! Shapes: the number of threads of each group in each cache domain, and which double up on cores there. Threads of a
+//! group are equivalent, as are domains of the same structure.
 
 use super::shape_board::{ShapeBoard, ShapeDomain, ShapePlaces, digest};
 use cotenant_model::{CpuSet, TaskId, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most groups that are placed; threads of further ones are left alone.
+/// Limit of placed groups; threads of further ones are left alone.
 pub(super) const GROUPS: usize = 8;
 
-/// A family of mappings that are alike.
+/// A family of equivalent mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Shape {
     /// Threads per domain of each group.
     pub counts: Vec<Vec<u16>>,
-    /// Who shares cores where a domain has more threads than cores.
+    /// The core sharing where a domain has more threads than cores.
     pub doubling: Doubling,
 }
 
-/// Who shares cores.
+/// The choice of threads that share cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Doubling {
-    /// Groups, the first one doubles up first. Empty: the kernel sees to that.
+    /// Groups in doubling order. Empty: the kernel decides.
     pub order: Vec<u8>,
-    /// Two groups share cores with each other before anybody shares with its own.
+    /// Two groups that share cores with each other before any group shares with itself.
     pub pair: Option<(u8, u8)>,
     /// A group that doubles up although cores are free.
     pub packed: Option<u8>,
@@ -34,7 +34,7 @@ impl Shape {
         Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
     }
 
-    /// What stands: its shape, the CPUs of each thread, and the CPU of each where that is not held.
+    /// The current state: its shape, the CPUs of each thread, and the CPU of each where that is not bound.
     pub fn standing(
         board: &ShapeBoard,
         view: &View,
@@ -52,8 +52,8 @@ impl Shape {
         }
         let (mut places, mut spots) = (BTreeMap::new(), BTreeMap::new());
         for (domain, tasks) in board.domains.iter().zip(standing) {
-            // Which threads share cores is the kernel's choice, too: that is kept where each thread has a CPU. Else
-            // all threads may use the whole domain, from where each stands.
+            // Core sharing is part of the kernel's choice: it is kept if each thread has a CPU. Otherwise all threads
+            // may use the whole domain, from where they are.
             let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
             let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
             let crowded = tasks.len() > domain.room();
@@ -69,7 +69,7 @@ impl Shape {
         (shape, places, spots)
     }
 
-    /// Whether it is one of these numbers of threads on this board.
+    /// Whether it fits these numbers of threads and this board.
     pub fn is_for(&self, board: &ShapeBoard, threads: &[usize]) -> bool {
         let all = |(g, counts): (usize, &Vec<u16>)| {
             counts.len() == board.domains.len() && threads.get(g) == Some(&self.threads(g))
@@ -77,7 +77,7 @@ impl Shape {
         self.counts.len() == threads.len() && self.counts.iter().enumerate().all(all)
     }
 
-    /// The same with other numbers of the groups: `order` has the old one of each. `None` where it is not of so many.
+    /// The same with renumbered groups: `order` has the old number of each. `None` for another number of groups.
     pub fn reordered(&self, order: &[usize]) -> Option<Self> {
         let counts = order.iter().map(|&g| self.counts.get(g).cloned()).collect::<Option<Vec<_>>>()?;
         let new = |old: u8| order.iter().position(|&g| g == old as usize).map(|at| at as u8);
@@ -90,7 +90,7 @@ impl Shape {
         (self.counts.len() == order.len()).then_some(Self { counts, doubling })
     }
 
-    /// Takes the choice of who shares cores from the kernel.
+    /// Takes the choice of core sharing from the kernel.
     pub fn choose_doubling(&mut self) {
         if self.doubling.order.is_empty() {
             self.doubling.order = (0..self.counts.len() as u8).collect();
@@ -107,12 +107,12 @@ impl Shape {
         self.counts[group].iter().map(|n| *n as usize).sum()
     }
 
-    /// Whether anybody has to share a core.
+    /// Whether some threads must share a core.
     pub fn crowds(&self, board: &ShapeBoard) -> bool {
         board.domains.iter().enumerate().any(|(d, domain)| self.load(d) > domain.room())
     }
 
-    /// Whether no threads take turns on a CPU, and get half of the time at most, while others are free.
+    /// Whether no threads alternate on a CPU while others are free.
     pub fn is_work_conserving(&self, board: &ShapeBoard) -> bool {
         let packs = |d: usize| self.doubling.packed.is_some_and(|g| self.counts[g as usize][d] > 1);
         let single = |d: usize| board.domains[d].units.iter().any(|unit| unit.len() == 1);
@@ -129,13 +129,13 @@ impl Shape {
         self.counts.iter().map(of).collect()
     }
 
-    /// Whether each memory node has as many threads of each group as in the other shape.
+    /// Whether each memory node has the same threads of each group as in the other shape.
     pub fn has_nodes_of(&self, other: &Self, board: &ShapeBoard) -> bool {
         self.nodes(board) == other.nodes(board)
     }
 
-    /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of
-    /// them, rounded up, and one more; and nobody stands where it may not run.
+    /// Whether no domain exceeds its limit: its CPUs or, with more threads than CPUs, its share of them rounded up plus
+    /// one; and no thread is in a forbidden place.
     pub fn fits(&self, board: &ShapeBoard, allowed: &[CpuSet]) -> bool {
         let (threads, seats) = ((0..self.counts.len()).map(|g| self.threads(g)).sum::<usize>(), board.seats());
         let share = |domain: &ShapeDomain| (threads * domain.seats()).div_ceil(seats) + 1;
@@ -148,8 +148,8 @@ impl Shape {
             .all(|(d, domain)| self.load(d) <= most(domain) && (0..self.counts.len()).all(|g| may(g, d)))
     }
 
-    /// The same for all shapes that a symmetry of the machine maps onto each other. Where nobody shares a core, who
-    /// would do so first does not count.
+    /// Equal for all shapes that a symmetry of the machine maps onto each other. Without shared cores, the doubling
+    /// order does not matter.
     pub fn key(&self, board: &ShapeBoard) -> u64 {
         let column = |d: usize| -> Vec<u64> {
             let counts = self.counts.iter().map(|group| u64::from(group[d]));
@@ -182,9 +182,9 @@ impl Shape {
         digest(numbers.chain(inside))
     }
 
-    /// Where each thread goes. `members` are the threads, ascending, each with its group; `now` is the domain of each
-    /// thread, `memory` the one in which it touched its memory. As far as the shape lets them, threads stand on the
-    /// node of their memory, and stay in their domain.
+    /// The place of each thread. `members` are the threads in ascending order, each with its group; `now` is the domain
+    /// of each thread, `memory` the one in which it touched its memory. As far as the shape allows, threads are on
+    /// their memory's node and stay in their domain.
     pub fn seats(
         &self,
         board: &ShapeBoard,
@@ -200,7 +200,7 @@ impl Shape {
             let own = members.iter().filter(|(_, of)| *of == group);
             let node = |task| memory(task).map(|domain| board.domains[domain].node);
             let mut homeless: Vec<_> = own.map(|&(task, _)| (task, now(task), node(task))).collect();
-            // Threads that have come since the shape was drawn stay with the kernel.
+            // Threads newer than the shape are left to the kernel.
             for (near, stays) in [(true, true), (true, false), (false, true), (false, false)] {
                 homeless.retain(|&(task, now, node)| {
                     let fits = |&d: &usize| {
@@ -222,7 +222,7 @@ impl Shape {
         places
     }
 
-    /// Places inside a domain: the whole of it for everybody, but where somebody has to share a core.
+    /// Places inside a domain: all of it for every thread, unless threads must share cores.
     fn inside(&self, domain: &ShapeDomain, groups: &[Vec<TaskId>], allowed: &[CpuSet], places: &mut ShapePlaces) {
         let threads: usize = groups.iter().map(Vec::len).sum();
         let free_choice = |g: usize| groups[g].is_empty() || domain.cpus.is_subset(&allowed[g]);
@@ -251,7 +251,7 @@ impl Shape {
             for (group, side) in [g, h].into_iter().zip(sides) {
                 let Some((task, rest)) = left[group].split_first() else { continue };
                 left[group] = rest;
-                // Two of a kind may change sides.
+                // Two equal threads may swap sides.
                 places.insert(*task, if g == h { unit.clone() } else { side });
             }
         }
@@ -260,7 +260,7 @@ impl Shape {
         places.extend(left.into_iter().flatten().map(|task| (*task, rest.clone())));
     }
 
-    /// Pairs of groups that share a unit: first who packs, then the pair, then by the order, then whoever is left.
+    /// Pairs of groups that share a unit: first the packing group, then the pair, then by the order, then the rest.
     pub fn couples(&self, mut left: Vec<usize>, excess: &mut usize) -> Vec<(usize, usize)> {
         let groups = left.len();
         let mut couples = Vec::new();
@@ -290,7 +290,7 @@ impl Shape {
         couples
     }
 
-    /// `sgd 8+2, membench 0+10; sgd doubles up`, with the names of the groups; of many domains how many have so many.
+    /// `sgd 8+2, membench 0+10; sgd doubles up`, with the names of the groups; with many domains, counts of equal ones.
     pub fn text(&self, names: &[String], board: &ShapeBoard) -> String {
         let group = |(g, counts): (usize, &Vec<u16>)| {
             let name = names.get(g).map_or("?", String::as_str);

@@ -1,29 +1,29 @@
-//! The machine as shapes see it: cache domains, what shares a core in them, and which of them are alike.
+//! The machine for shapes: cache domains, their cores or modules, and equivalent domains.
 
 use cotenant_model::topology::shared::levels;
 use cotenant_model::{CpuSet, TaskId, Topology, View};
 use std::collections::BTreeMap;
 
-/// Where threads go.
+/// The available places.
 pub(super) type ShapePlaces = BTreeMap<TaskId, CpuSet>;
 
-/// A last-level-cache domain, as far as the threads may use it.
+/// A last-level-cache domain, limited to CPUs that the threads may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShapeDomain {
-    /// What may be used of it.
+    /// Its usable CPUs.
     pub cpus: CpuSet,
-    /// What shares a core or, where cores share a cache before the last one, a module. Threads double up in these.
+    /// Its cores or, if cores share a cache before the last one, its modules. Threads double up in these.
     pub units: Vec<CpuSet>,
-    /// Index among the packages that are used.
+    /// Index among the used packages.
     pub package: usize,
-    /// Index among the memory nodes that are used.
+    /// Index among the used memory nodes.
     pub node: usize,
-    /// Domains with the same number of CPUs and units are alike.
+    /// Domains with the same number of CPUs and units are equivalent.
     pub class: u32,
 }
 
 impl ShapeDomain {
-    /// Threads that stand here without any two on a unit.
+    /// Threads that fit with one per unit.
     pub fn room(&self) -> usize {
         self.units.len()
     }
@@ -34,16 +34,16 @@ impl ShapeDomain {
     }
 }
 
-/// What may be used of a machine.
+/// The usable part of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShapeBoard {
     pub domains: Vec<ShapeDomain>,
-    /// Per memory node: what distinguishes it from nodes that are built alike, such as whose pages it holds.
+    /// Per memory node: its difference from equal nodes, such as the owners of its pages.
     pub labels: Vec<u64>,
 }
 
 impl ShapeBoard {
-    /// What may be used of these CPUs. `label` tells nodes apart, by their index in the topology.
+    /// The usable part of these CPUs. `label` distinguishes nodes by their index in the topology.
     pub fn new(topology: &Topology, cpus: &CpuSet, label: impl Fn(usize) -> u64) -> Self {
         let cpus = cpus.and(topology.usable());
         let shared = levels(topology, &cpus);
@@ -59,7 +59,7 @@ impl ShapeBoard {
             if own.is_empty() {
                 continue;
             }
-            // The largest parts of it that share anything below its cache; else its cores.
+            // Its largest parts that share a resource below its cache; otherwise its cores.
             let modules = shared.iter().find_map(|level| {
                 let parts = || level.instances.iter().filter(|part| part.intersects(&own));
                 let below = parts().all(|part| part.is_subset(&own)) && parts().count() > 1;
@@ -76,7 +76,7 @@ impl ShapeBoard {
         Self { domains, labels }
     }
 
-    /// Threads that fit without any two on a unit.
+    /// Threads that fit with one per unit.
     pub fn room(&self) -> usize {
         self.domains.iter().map(ShapeDomain::room).sum()
     }
@@ -92,7 +92,7 @@ impl ShapeBoard {
         (0..count).map(|part| (0..self.domains.len()).filter(|&d| of(&self.domains[d]) == part).collect()).collect()
     }
 
-    /// Domains in the order in which they are dealt from one package to the next, and in it from node to node.
+    /// Domains in dealing order: from one package to the next, and inside from node to node.
     pub fn dealt(&self) -> Vec<usize> {
         let rank = |d: usize, of: fn(&ShapeDomain) -> (usize, usize)| {
             (0..d).filter(|&before| of(&self.domains[before]) == of(&self.domains[d])).count()
@@ -103,8 +103,8 @@ impl ShapeBoard {
         order
     }
 
-    /// The domain of a thread: where it was placed, else where it runs. A thread that sleeps on a CPU that it may no
-    /// longer use will wake up elsewhere.
+    /// The domain of a thread: its place, otherwise where it runs. A thread that sleeps on a forbidden CPU will wake up
+    /// elsewhere.
     pub fn domain_of(&self, view: &View, home: &ShapePlaces, task: TaskId) -> Option<usize> {
         if let Some(cpu) = home.get(&task).and_then(CpuSet::first) {
             return self.domains.iter().position(|domain| domain.cpus.contains(cpu));
@@ -116,7 +116,7 @@ impl ShapeBoard {
     }
 }
 
-/// The same number for machines of the same domains and usable CPUs.
+/// Equal for machines with the same domains and usable CPUs.
 pub(super) fn fingerprint(topology: &Topology) -> u64 {
     let numbers = topology.llc_domains().iter().flat_map(|domain| {
         let at = [u64::MAX, domain.package as u64, domain.node.map_or(u64::MAX, |node| node as u64)];

@@ -1,4 +1,4 @@
-//! What `shapes` has learned of programs for when they run again.
+//! Knowledge of `shapes` about programs, for their next run.
 
 use super::learned_situation::LearnedSituation;
 use super::settings::{KnownGroup, KnownShape, ShapesSettings};
@@ -9,18 +9,18 @@ use cotenant_model::{AppId, CpuSet, TaskId, TaskView};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Situations whose best shape is remembered.
+/// Limit of remembered situations.
 const REMEMBERED: usize = 16;
 
-/// Best shapes of the past, and threads that were started in them.
+/// Past best shapes, and threads started in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapesMemory {
     /// The best shapes of past situations, the latest last.
     memory: Vec<KnownShape>,
-    /// Groups of past situations whose best shape is the kernel's, whatever was known before.
+    /// Groups of past situations whose best shape is the kernel's, despite earlier knowledge.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     given_up: Vec<Vec<KnownGroup>>,
-    /// Threads that were started where their programs were fastest before, until the next survey.
+    /// Threads started in the former best places of their programs, until the next survey.
     born: ShapePlaces,
 }
 
@@ -35,12 +35,12 @@ impl ShapesMemory {
         &self.given_up
     }
 
-    /// Threads that were started in a known shape since the last survey.
+    /// Threads started in a known shape since the last survey.
     pub fn take_born(&mut self) -> ShapePlaces {
         std::mem::take(&mut self.born)
     }
 
-    /// Known shapes, the latest first, without those that have lost against the kernel's placement since.
+    /// Known shapes, the latest first, without those that later lost against the kernel's placement.
     fn known<'a>(&'a self, settings: &'a ShapesSettings) -> impl Iterator<Item = &'a KnownShape> {
         let holds = |known: &&KnownShape| !self.given_up.contains(&known.groups);
         self.memory.iter().rev().chain(settings.known.iter().filter(holds))
@@ -69,7 +69,7 @@ impl ShapesMemory {
         self.known(round.settings).find(is_for)
     }
 
-    /// Starts new threads where their programs were fastest before, so that they touch their memory there. Returns all
+    /// Starts new threads in the former best places of their programs, so that they touch memory there. Returns all
     /// places from now on, if any thread gets one. `tasks` are those of the last round, `wanted` the places so far.
     pub fn start_threads(
         &mut self,
@@ -95,11 +95,11 @@ impl ShapesMemory {
             }
         }
         let mut places = wanted.clone();
-        // What has just begun has touched nothing yet; threads of a process that was there would leave its memory.
+        // A new process has touched no memory yet; new threads of an old one would leave its memory.
         let began = |app: AppId| {
             round.view.tasks.iter().filter(|t| t.info.app == app).all(|t| tasks.binary_search(&t.info.id).is_err())
         };
-        // A process' first thread waits for the others, which would inherit its mask.
+        // A process's first thread waits for the others, which would inherit its mask.
         let new = |t: &&TaskView| tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid && !t.info.old;
         for task in round.view.tasks.iter().filter(new) {
             let Some(domain) = seat(name(round, task.info.app), None) else { continue };
@@ -112,12 +112,12 @@ impl ShapesMemory {
         (places != *wanted).then_some(places)
     }
 
-    /// Forgets threads that have exited.
+    /// Drops ended threads.
     pub fn retain(&mut self, round: &ShapesRound<'_>) {
         self.born.retain(|task, _| round.view.task(*task).is_some());
     }
 
-    /// Remembers the best shape of a situation. `is_kernel`: that is the kernel's placement.
+    /// Stores the best shape of a situation. `is_kernel`: it is the kernel's placement.
     pub fn remember(&mut self, known: KnownShape, is_kernel: bool) {
         self.memory.retain(|before| before.groups != known.groups);
         self.given_up.retain(|groups| *groups != known.groups);

@@ -1,4 +1,4 @@
-//! What a decision of `shapes` is made from.
+//! Inputs of a decision of `shapes`.
 
 use super::settings::ShapesSettings;
 use super::shape_board::{ShapeBoard, ShapePlaces};
@@ -14,11 +14,11 @@ pub(super) const CALMEST: u32 = 3;
 pub(super) struct ShapesRound<'a> {
     pub ctx: &'a Ctx<'a>,
     pub settings: &'a ShapesSettings,
-    /// The policy that `auto` asks for candidates.
+    /// The policy that suggests candidates to `auto`.
     pub sam: Option<&'a Sam>,
     pub view: &'a View,
     pub now: Time,
-    /// Whether orders are only advice: nothing is changed on this machine.
+    /// Whether orders are only advice, without effect on the machine.
     pub advises: bool,
 }
 
@@ -27,13 +27,13 @@ impl ShapesRound<'_> {
         self.ctx.config.interval
     }
 
-    /// When the next round is due.
+    /// The time of the next round.
     pub fn tick(&self) -> Time {
         self.now + self.interval()
     }
 
-    /// Whether these places take a thread to another memory node, where the kernel moves its memory after it: moving
-    /// the thread back undoes that only after a while.
+    /// Whether these places move a thread to another memory node while the kernel moves memory after it: moving it back
+    /// takes time to undo.
     pub fn drags_memory(&self, places: &ShapePlaces) -> bool {
         let node = |cpu| self.ctx.topology.node_of(cpu);
         let crosses = |(task, on): (&TaskId, &CpuSet)| {
@@ -48,13 +48,13 @@ impl ShapesRound<'_> {
         self.view.numa_balancing && board.labels.len() > 1
     }
 
-    /// Whether it can be read where the memory of these threads is.
+    /// Whether the place of these threads' memory can be read.
     pub fn sees_memory(&self, members: &[(TaskId, usize)]) -> bool {
         let sees = |task: TaskId| self.view.task(task).is_none_or(|task| task.pages_by_node.is_some());
         members.iter().all(|member| sees(member.0))
     }
 
-    /// Whether memory may move, and there is anywhere to move it.
+    /// Whether memory may move, with several nodes to choose from.
     pub fn moves_memory(&self, board: &ShapeBoard) -> bool {
         self.ctx.config.move_pages && board.labels.len() > 1
     }

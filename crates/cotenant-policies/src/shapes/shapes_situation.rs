@@ -1,5 +1,5 @@
-//! What `shapes` knows of the machine and its applications now: which threads take part, which applications report a
-//! speed, how long these programs have been together.
+//! The current machine and applications in `shapes`: placed threads, applications with a speed, and how long these
+//! programs have run together.
 
 use super::learned_situation::{LearnedSituation, Survey, much_lighter, survey};
 use super::shapes_round::ShapesRound;
@@ -12,18 +12,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Fruitless surveys after which the next ones come less often.
+/// Fruitless surveys after which further ones are rarer.
 const UNHEARD: u32 = 20;
-/// Traces that may show that other threads are busy than it seemed.
+/// Limit of traces that correct a survey.
 const RETRACED: u32 = 3;
-/// Where sets of programs are mostly together for fewer seconds than this, nothing is tried until one set has lasted
-/// as long. Findings would soon be worth nothing, and programs that start meanwhile would touch memory where a trial
-/// leaves room.
+/// Sets of programs that usually last for fewer seconds than this get no trials until one has lasted as long: results
+/// would soon be obsolete, and starting programs would touch memory wherever a trial leaves room.
 const LASTING: f64 = 60.0;
-/// So many of the last sets are compared with that, from the second on.
+/// Number of last sets compared with that, from the second on.
 const LIVES: std::ops::RangeInclusive<usize> = 2..=5;
 
-/// The present of the machine and its applications.
+/// The current machine and its applications.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapesSituation {
     /// Fingerprint of the machine.
@@ -31,39 +30,39 @@ pub(super) struct ShapesSituation {
     machine: Option<u64>,
     /// Tasks of the last round.
     tasks: Vec<TaskId>,
-    /// How many surveys in a row found nothing to learn.
+    /// Fruitless surveys in a row.
     fruitless: u32,
-    /// Which tasks and CPUs were busy since this set of tasks is watched.
+    /// Busy tasks and CPUs since this set of tasks began.
     load: Load,
-    /// Threads that take part, ascending, each with its group.
+    /// Placed threads in ascending order, each with its group.
     members: Vec<(TaskId, usize)>,
     /// Whether each thread runs much less than similar ones; decided once per thread, after a trace.
     weighed: BTreeMap<TaskId, bool>,
     /// Sources of each application's speed.
     ladders: BTreeMap<AppId, Ladder>,
-    /// Applications that have stopped reporting: they do not count until they report again.
+    /// Applications that have stopped reporting: ignored until they report again.
     silent: BTreeSet<AppId>,
-    /// How many traces in a row led to another survey.
+    /// Traces in a row that led to another survey.
     retraced: u32,
-    /// Since when these programs are together.
+    /// Start of the current set of programs.
     since: Time,
-    /// For how many seconds the sets of programs before them were together.
+    /// Durations of earlier sets of programs, seconds.
     lives: Vec<f64>,
 }
 
-/// What a survey has found.
+/// Result of a survey.
 pub(super) struct Surveyed {
     pub situation: LearnedSituation,
-    /// Threads that took part before.
+    /// Formerly placed threads.
     pub before: Vec<(TaskId, usize)>,
-    /// Names of applications without any speed.
+    /// Names of applications without a known speed.
     pub unmeasured: Vec<String>,
-    /// Whether there are more groups of threads than can be placed.
+    /// Whether there are more groups of threads than the limit.
     pub has_dropped: bool,
 }
 
 impl ShapesSituation {
-    /// Whether all of this is about another machine.
+    /// Whether all of this belongs to another machine.
     pub fn is_of_another(&self, machine: u64) -> bool {
         self.machine.is_some_and(|known| known != machine)
     }
@@ -77,12 +76,12 @@ impl ShapesSituation {
         &self.tasks
     }
 
-    /// Threads that take part, ascending, each with its group.
+    /// Placed threads in ascending order, each with its group.
     pub fn members(&self) -> &[(TaskId, usize)] {
         &self.members
     }
 
-    /// Follows the sources of speeds, which count only while no trial moves threads.
+    /// Updates the sources of speeds, which count only while no trial moves threads.
     pub fn listen(&mut self, view: &View, under_trial: bool) {
         if under_trial {
             self.ladders.values_mut().for_each(|ladder| ladder.cut(view.at));
@@ -97,7 +96,7 @@ impl ShapesSituation {
         }
     }
 
-    /// Whether tasks have exited that took no part, and nothing else has changed; they are forgotten.
+    /// Whether only unplaced tasks have exited; they are then dropped.
     pub fn loses_bystanders(&mut self, view: &View) -> bool {
         let loses = view.tasks.len() < self.tasks.len()
             && view.tasks.iter().all(|task| self.tasks.binary_search(&task.info.id).is_ok())
@@ -113,12 +112,12 @@ impl ShapesSituation {
         !self.tasks.iter().eq(view.tasks.iter().map(|t| &t.info.id))
     }
 
-    /// Watches the tasks that there are now.
+    /// Observes the current tasks.
     pub fn take_tasks(&mut self, view: &View) {
         self.tasks = view.tasks.iter().map(|t| t.info.id).collect();
     }
 
-    /// Begins to watch: load from before does not count.
+    /// Restarts the observation: earlier load does not count.
     pub fn watch(&mut self) {
         self.retraced = 0;
         self.load = Load::default();
@@ -128,15 +127,15 @@ impl ShapesSituation {
         self.load.add(view);
     }
 
-    /// Whether nothing has reported a speed for long.
+    /// Whether all have been silent for long.
     pub fn is_fruitless(&self) -> bool {
         self.fruitless > UNHEARD
     }
 
-    /// Surveys the threads and applications as the last rounds show them.
+    /// Surveys the threads and applications of the last rounds.
     ///
     /// # Errors
-    /// Why there is nothing to learn.
+    /// The reason if there is nothing to learn.
     pub fn survey(&mut self, round: &ShapesRound<'_>) -> Result<Surveyed, &'static str> {
         let heard = self.ladders.iter().filter(|(id, _)| !self.silent.contains(id));
         let heard: BTreeMap<AppId, &Ladder> = heard.map(|(id, ladder)| (*id, ladder)).collect();
@@ -148,24 +147,24 @@ impl ShapesSituation {
         Ok(Surveyed { situation, before, unmeasured, has_dropped })
     }
 
-    /// Whether the last survey was not the first in a row to find nothing.
+    /// Whether the survey before the last one was also fruitless.
     pub fn is_fruitless_again(&self) -> bool {
         self.fruitless > 1
     }
 
-    /// These applications do not count until they report again.
+    /// Ignores these applications until they report again.
     pub fn silence(&mut self, apps: Vec<AppId>) {
         self.silent.extend(apps);
     }
 
-    /// Whether a trace shows that other threads are busy, or busier, than the survey had found. Counts how often.
+    /// Whether a trace shows more or other busy threads than the survey. Counts such cases.
     pub fn was_misjudged(&mut self, view: &View) -> bool {
         let misjudged = self.retraced < RETRACED && (self.weigh(view) || self.has_others(view));
         self.retraced += u32::from(misjudged);
         misjudged
     }
 
-    /// Marks threads that run much less than similar ones, each thread once; whether there are any.
+    /// Marks threads that run much less than similar ones, each thread once; returns whether there are any.
     fn weigh(&mut self, view: &View) -> bool {
         self.weighed.retain(|task, _| view.task(*task).is_some());
         let mut groups: BTreeMap<usize, Vec<(f64, TaskId)>> = BTreeMap::new();
@@ -186,14 +185,14 @@ impl ShapesSituation {
         any
     }
 
-    /// Whether threads are active that take no part.
+    /// Whether unplaced threads are active.
     fn has_others(&self, view: &View) -> bool {
         let active = |task: &&TaskView| self.load.is_active(task.info.id) == Some(true);
         let mut now = view.tasks.iter().filter(active).map(|task| task.info.id);
         now.any(|task| self.members.binary_search_by_key(&task, |member| member.0).is_err())
     }
 
-    /// Another set of programs begins, unless a trace has only corrected the survey. `replaces`: there was one before.
+    /// Starts another set of programs, unless a trace has only corrected the survey. `replaces`: there was one before.
     pub fn begin(&mut self, now: Time, replaces: bool) {
         if self.retraced > 0 {
             return;
@@ -204,28 +203,28 @@ impl ShapesSituation {
         self.since = now;
     }
 
-    /// For how many seconds each of the last sets of programs was together, if the present one ends at this time.
+    /// Seconds of the last sets of programs, including the current one if it ended at this time.
     fn lived(&self, now: Time) -> Vec<f64> {
         let last = (now - self.since).as_secs_f64();
-        // In a set that ends before its trace does, nothing could be tried.
+        // A set that ends before its trace allows no trial.
         let lives = self.lives.iter().copied().chain((last > TRACE[0]).then_some(last));
         let lives: Vec<f64> = lives.collect();
         lives[lives.len().saturating_sub(*LIVES.end())..].to_vec()
     }
 
-    /// Whether sets of programs do not last, the present one included if it ends at this time.
+    /// Whether sets of programs are short-lived, including the current one if it ended at this time.
     pub fn is_passing(&self, now: Time) -> bool {
         are_brief(&self.lived(now))
     }
 
-    /// From when on something may be tried with this set of programs.
+    /// The earliest time of a trial with this set of programs.
     pub fn lasts_from(&self) -> Time {
         let wait = if are_brief(&self.lives) { LASTING } else { 0.0 };
         self.since + Duration::from_secs_f64(wait)
     }
 }
 
-/// Whether sets of programs that were together for so many seconds each do not last.
+/// Whether sets of programs with these durations are short-lived.
 fn are_brief(lives: &[f64]) -> bool {
     lives.len() >= *LIVES.start() && middle(lives).value < LASTING
 }

@@ -1,22 +1,21 @@
-//! How far an application's slowest thread is behind. An application's speed is the sum over its threads; where each
-//! has work of its own, the program ends with the slowest one. Threads that sleep wait for each other or for work: the
-//! sum is the truth then.
+//! Lag of an application's slowest thread. An application's speed is the sum over its threads; if each has its own
+//! work, the program ends with the slowest one. Sleeping threads wait for each other or for work, and then the sum is
+//! right.
 
 use super::learned_situation::LearnedSituation;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Signal, TaskId, View};
 use serde::{Deserialize, Serialize};
 
-/// Threads that are on a CPU for less of the time wait.
+/// Threads on a CPU for a smaller fraction of time count as waiting.
 const BUSY: f64 = 0.9;
-/// Seconds of each placement before anything is said.
+/// Least seconds of each placement.
 const LEAST_S: f64 = 1.0;
 
-/// What each thread that takes part has done under one placement.
+/// Work of each placed thread under one placement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ThreadWork {
-    /// Instructions, or seconds of CPU time where these are not counted, and seconds of CPU time: in the order of the
-    /// threads.
+    /// Instructions, or CPU seconds if these are not counted, and CPU seconds, in the order of the threads.
     done: Vec<[f64; 2]>,
     seconds: f64,
 }
@@ -39,7 +38,7 @@ impl ThreadWork {
         of.iter().all(|work| work.done.is_empty())
     }
 
-    /// The slowest thread over the mean of its group, of the group of this application where that is least.
+    /// The slowest thread over the mean of its group, minimized over the application's groups.
     fn balance(&self, app: AppId, situation: &LearnedSituation, members: &[(TaskId, usize)]) -> Option<f64> {
         let groups = situation.groups.iter().enumerate().filter(|(_, group)| group.app == app);
         let of = |(group, _)| {
@@ -54,9 +53,9 @@ impl ThreadWork {
     }
 }
 
-/// By how much each measured application's slowest thread has fallen behind all of its threads together, as logarithms:
-/// 0 or less. Where it has caught up that is no gain: whether threads have work of their own cannot be seen while all
-/// are busy, and the sum of their speeds is the truth where they hand it around.
+/// Lag of each measured application's slowest thread behind the sum of its threads, as logarithms: 0 or less. Catching
+/// up is no gain: while all threads are busy it is unknown whether each has its own work, and for handed-around work
+/// the sum is right.
 pub(super) fn fell_behind(
     [before, after]: [&ThreadWork; 2],
     situation: &LearnedSituation,
@@ -78,7 +77,7 @@ mod tests {
     use cotenant_model::CpuSet;
     use cotenant_model::testing::{ViewBuilder, machine};
 
-    /// Four threads of one application, each with so many instructions and so much CPU time per 100 ms; twenty rounds.
+    /// Four threads of one application, each with these instructions and CPU time per 100 ms; twenty rounds.
     fn work(threads: [(u64, u64); 4]) -> ThreadWork {
         let (topology, mut work) = (machine(1, 1, 4, 1), ThreadWork::default());
         for round in 1..=20 {
@@ -109,6 +108,8 @@ mod tests {
     }
 
     /// Three threads gain a tenth and one loses a tenth: 5 % more altogether, and the program ends a tenth later.
+    /// Promise place/guard: No application ends below the guard over all kept changes, judged by its slowest thread
+    /// unless threads wait or a metric decides.
     #[test]
     fn the_slowest_thread_counts_unless_threads_wait() {
         let even = work([(1_000, 100); 4]);
@@ -121,6 +122,7 @@ mod tests {
     }
 
     /// Without counters: one thread has half of a CPU.
+    /// Holds place/guard.
     #[test]
     fn time_on_a_cpu_tells_where_instructions_are_not_counted() {
         let topology = machine(1, 1, 4, 1);

@@ -1,4 +1,4 @@
-//! How fast the measured applications are: rounds are gathered into points, and points into windows.
+//! Speeds of the measured applications: rounds are gathered into points, and points into windows.
 
 use cotenant_model::speed::{self, Source};
 use cotenant_model::{AppId, Time, View};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SpeedPoint {
     pub at: Time,
-    /// Seconds that it summarises.
+    /// Its seconds.
     pub seconds: f64,
     pub logs: Vec<f64>,
 }
@@ -41,13 +41,13 @@ impl SpeedMeter {
         Some(SpeedPoint { at: view.at, seconds, logs })
     }
 
-    /// Forgets what was gathered: threads were moved since.
+    /// Clears gathered data after a move of threads.
     pub fn clear(&mut self) {
         self.terms.clear();
         self.seconds = 0.0;
     }
 
-    /// Applications that have reported nothing since the last point.
+    /// Applications silent since the last point.
     pub fn silent(&self, measures: &BTreeMap<AppId, Source>) -> Vec<AppId> {
         let quiet = |[sum, weight]: &[f64; 2]| !speed::usable(sum / weight);
         let apps = measures.keys().zip(&self.terms);
@@ -60,7 +60,7 @@ impl SpeedMeter {
     }
 }
 
-/// A window that is being measured: speed × seconds per application, and seconds.
+/// A window in progress: speed × seconds per application, and seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SpeedWindow {
     sums: Vec<f64>,

@@ -3,24 +3,24 @@
 use cotenant_model::{TaskId, Time, View};
 use serde::{Deserialize, Serialize};
 
-/// How little of a process' memory may move while it counts as still.
+/// Fraction of a process's memory that may move while it counts as still.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stillness {
-    /// For how long, seconds.
+    /// Required seconds.
     pub seconds: f64,
-    /// A part of it, or so many pages if that is more.
+    /// A fraction of it, or this many pages if that is more.
     pub part: f64,
     pub pages: u64,
 }
 
-/// Where this policy has moved it, it has arrived once nothing moves.
+/// Memory moved by this policy has arrived when nothing moves.
 pub(super) const ARRIVED: Stillness = Stillness { seconds: 0.5, part: 0.0, pages: 0 };
-/// Where the kernel moves it, some always does: a few pages that threads on several nodes have in common go to and fro.
+/// With the kernel as the mover, some always moves: a few pages shared by threads on several nodes go back and forth.
 pub(super) const SETTLED: Stillness = Stillness { seconds: 5.0, part: 0.02, pages: 1_024 };
-/// Seconds that are waited for it at most.
+/// Limit of the wait for it, seconds.
 pub(super) const LONGEST: f64 = 60.0;
 
-/// Pages by node of each task, and since when they are so.
+/// Pages by node of each task, and the time since they are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct StillMemory {
     seen: Vec<Vec<u64>>,
@@ -28,7 +28,7 @@ pub(super) struct StillMemory {
 }
 
 impl StillMemory {
-    /// Takes a round; returns for how many seconds the memory of these tasks has been still.
+    /// Adds a round; returns the seconds for which these tasks' memory has been still.
     pub fn add(&mut self, view: &View, own: impl Fn(TaskId) -> bool, stillness: Stillness) -> f64 {
         let own = view.tasks.iter().filter(|t| own(t.info.id));
         let seen: Vec<Vec<u64>> = own.map(|t| t.pages_by_node.iter().flatten().map(|(_, n)| *n).collect()).collect();

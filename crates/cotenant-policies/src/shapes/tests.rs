@@ -52,6 +52,7 @@ fn a_domain_with_room_is_the_kernels_choice() {
 }
 
 /// Six threads on four cores: two cores hold two threads each, of the group that comes first.
+/// Holds place/trials.
 #[test]
 fn who_comes_first_doubles_up() {
     let board = board();
@@ -80,6 +81,7 @@ fn who_comes_first_doubles_up() {
     assert_eq!(places[&TaskId(2)], board.domains[0].units[0], "it would have a core of its own");
 }
 
+/// Holds place/trials.
 #[test]
 fn symmetric_shapes_are_one() {
     let board = board();
@@ -89,7 +91,7 @@ fn symmetric_shapes_are_one() {
     assert_eq!(key(&[&[2, 2]], &[0]), key(&[&[2, 2]], &[0]));
     assert_eq!(key(&[&[2, 0], &[2, 0]], &[0, 1]), key(&[&[2, 0], &[2, 0]], &[1, 0]), "nobody shares a core");
     assert_ne!(key(&[&[4, 0], &[4, 0]], &[0, 1]), key(&[&[4, 0], &[4, 0]], &[1, 0]));
-    // Where nodes differ, mirrored shapes do.
+    // If nodes differ, so do mirrored shapes.
     let topology = machine(2, 1, 4, 2);
     let labelled = ShapeBoard::new(&topology, topology.usable(), |node| node as u64);
     assert_ne!(shape(&[&[4, 0]], &[0]).key(&labelled), shape(&[&[0, 4]], &[0]).key(&labelled));
@@ -101,6 +103,7 @@ fn symmetric_shapes_are_one() {
     assert_eq!(key(&[1, 1, 0, 0]), key(&[0, 0, 1, 1]));
 }
 
+/// Holds place/trials.
 #[test]
 fn threads_stay_where_they_are_as_far_as_may_be() {
     let board = board();
@@ -111,7 +114,7 @@ fn threads_stay_where_they_are_as_far_as_may_be() {
     assert_eq!((0..5).filter(|&task| moved(task)).collect::<Vec<_>>(), [2, 4]);
 }
 
-/// Whoever has to leave goes where its memory is, and whoever is far from it goes back.
+/// A thread that has to leave goes to its memory, and a thread far from its memory returns.
 #[test]
 fn threads_go_where_their_memory_is() {
     let topology = machine(2, 2, 2, 1);
@@ -144,6 +147,7 @@ fn groups_are_set_apart_one_after_the_other() {
 
 proptest! {
     /// Whatever is drawn has all threads, and each of those that fit has a place that it may use.
+    /// Holds place/trials.
     #[test]
     fn neighbours_lose_nobody(
         (packages, llcs, cores, smt) in (1..3_u32, 1..4_u32, 1..5_u32, 1..3_u32),
@@ -175,14 +179,14 @@ proptest! {
     }
 }
 
-/// How fast both programs are, and what each says of it.
+/// Speeds of both programs, and their reports.
 type Other = (fn(&Pretend) -> f64, [NoisyProgram; 2]);
 
 /// A made-up machine: two domains, two programs of four threads; together in one domain they run at `together`.
 pub(super) struct Pretend {
     pub topology: Topology,
     pub at: Time,
-    /// Where each task runs: the kernel leaves it there while its mask lets it.
+    /// Place of each task: the kernel leaves it there while its mask allows it.
     pub cpus: Vec<CpuId>,
     /// The first task.
     pub first: u32,
@@ -190,33 +194,33 @@ pub(super) struct Pretend {
     pub prev: Option<Sample>,
     pub rng: Rng,
     pub together: f64,
-    /// What of that, as an exponent, each program has.
+    /// Exponent of that for each program.
     pub powers: [f64; 2],
     pub names: [String; 2],
-    /// Whether the second program has the lower id, and whether all ran long before they were seen.
+    /// Whether the second program has the lower id, and whether all ran long before the policy.
     pub swapped: bool,
     pub old: bool,
     /// Whether the kernel moves memory after threads.
     pub numa_balancing: bool,
-    /// Where each thread's memory is, as the part that is on the second node; seconds in which the kernel moves all of
-    /// it after its thread, and what a thread loses that is far from all of its memory.
+    /// Place of each thread's memory, as the fraction on the second node; seconds in which the kernel moves all of it
+    /// after its thread; and the loss of a thread far from all of its memory.
     pub memory: Vec<f64>,
-    /// Where it puts threads that are released, if not where they are.
+    /// Where it puts released threads, if not where they are.
     pub spreads: Option<Vec<CpuId>>,
     pub follows_s: f64,
     pub far: f64,
-    /// Until when the second program tells its progress.
+    /// End of the second program's progress reports.
     pub tells: Time,
-    /// It tells a metric instead, once in so many seconds.
+    /// It reports a metric instead, at this interval in seconds.
     pub seldom: Option<u64>,
-    /// Seconds of work that were lost so far, and the most that was lost at any time beyond 0.5 s and 1 %.
+    /// Seconds of work lost so far, and the largest loss beyond 0.5 s and 1 %.
     pub lost: f64,
     pub beyond: f64,
-    /// Instead of nearly the truth.
+    /// Instead of nearly exact values.
     pub other: Option<Other>,
-    /// Reasons of orders, each once in a row.
+    /// Reasons of orders, without repetitions in a row.
     pub reasons: Vec<String>,
-    /// What the policy remarked, and how fast it was then.
+    /// Notes of the policy, with the speed then.
     pub notes: Vec<(Time, String, f64)>,
 }
 
@@ -260,7 +264,7 @@ impl Pretend {
         }
     }
 
-    /// Both programs run faster by how many of a program's threads stand together: in a domain, on one CPU of two.
+    /// Both programs' speeds depend on how many of a program's threads are together: in a domain, on one CPU of two.
     pub fn speed(&self) -> f64 {
         if let Some((speed, _)) = &self.other {
             return speed(self);
@@ -273,7 +277,7 @@ impl Pretend {
         (1.0 + (self.together - 1.0) * (first - even).abs() / even) * (1.0 - self.far * self.remote())
     }
 
-    /// The part of all memory that is far from its thread.
+    /// The fraction of all memory far from its thread.
     fn remote(&self) -> f64 {
         let far = self.memory.iter().zip(&self.cpus).map(|(on, cpu)| (on - self.node(*cpu)).abs());
         far.sum::<f64>() / self.memory.len().max(1) as f64
@@ -283,7 +287,7 @@ impl Pretend {
         self.topology.node_of(cpu).unwrap_or_default() as f64
     }
 
-    /// Memory goes where its thread is.
+    /// Memory moves to its thread.
     fn follow(&mut self, seconds: f64) {
         let to: Vec<f64> = self.cpus.iter().map(|cpu| self.node(*cpu)).collect();
         let most = seconds / self.follows_s;
@@ -309,7 +313,7 @@ impl Pretend {
         }
         let each = self.cpus.len() as u32 / 2;
         let id = |program: u32| AppId(if self.swapped { 1 - program } else { program });
-        // The first thread of each process has its number.
+        // The first thread of each process has the process's number.
         let info = |task: u32| TaskInfo {
             id: TaskId(self.first + task),
             app: id(task / each),
@@ -332,7 +336,7 @@ impl Pretend {
             ..TaskSample::default()
         };
         let metric = |every: u64| {
-            // The first one while the policy still looks who is there.
+            // The first one while the policy still surveys the tasks.
             let (first, every) = (Duration::from_millis(300), Duration::from_secs(every));
             let since = (self.at - Time(0)).checked_sub(first)?.as_nanos() / every.as_nanos();
             let at = Time(0) + first + every * since as u32;
@@ -355,7 +359,7 @@ impl Pretend {
         Sample { at: self.at, tasks, apps, numa_balancing: self.numa_balancing, ..Sample::default() }
     }
 
-    /// Seconds under the policy; each order fares as `fate` says. Speed at the end.
+    /// Runs the policy for these seconds; `fate` gives each order's outcome. Returns the final speed.
     pub fn run(&mut self, policy: &Shapes, seconds: f64, fate: impl Fn(Time) -> Outcome) -> (f64, ShapesState) {
         self.go_on(policy, ShapesState::default(), seconds, fate)
     }
@@ -405,6 +409,8 @@ impl Pretend {
     }
 }
 
+/// Promise place/shapes: `shapes` and `auto` keep what is faster, seldom what gains nothing, whatever the noise, and
+/// undo what is slower, also where memory moves along.
 #[test]
 fn what_is_faster_is_found_and_kept() {
     let mut machine = Pretend::new(1.2);
@@ -447,6 +453,7 @@ fn who_falls_silent_stops_nobody() {
 
 /// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own
 /// masks.
+/// Holds place/shapes.
 #[test]
 fn what_is_slower_is_put_back() {
     let mut machine = Pretend::new(0.8);
@@ -454,13 +461,14 @@ fn what_is_slower_is_put_back() {
     assert!((speed - 1.0).abs() < 1e-9, "{speed}");
     assert!(state.outgoing.placed().wanted.is_empty() && state.trialling.learned().unwrap().trials > 0, "{state:?}");
     assert!(matches!(state.trialling.phase(), ShapesPhase::Rest { .. }), "{:?}", state.trialling.phase());
-    // Each order says what became of the trial before, with its interval; a loss that is seen at once has none.
+    // Each order reports the previous trial with its interval; a loss detected at once has none.
     let said =
         |what: &str| machine.reasons.iter().any(|reason| reason.contains("not kept: a ") && reason.contains(what));
     assert!(said(" of windows; ") && said(": -19.6 % at a glance; "), "{:?}", machine.reasons);
 }
 
 /// Orders that are refused for half a minute: nothing is taken for done, and it is found later.
+/// Holds place/shapes.
 #[test]
 fn what_is_denied_did_not_happen() {
     let mut machine = Pretend::new(1.2);
@@ -500,6 +508,8 @@ fn what_is_not_good_any_more_is_given_back() {
 
 /// Both programs begin anew, as the kernel spreads them: they begin where they were fastest before. That must win
 /// again, and is given up where it does not.
+/// Promise place/trials: Programs that begin anew start where they were fastest before, and counters order the trials
+/// of other placements.
 #[test]
 fn who_begins_anew_begins_where_it_was_fastest() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -511,7 +521,7 @@ fn who_begins_anew_begins_where_it_was_fastest() {
         assert!(before > 1.19 && (anew - together).abs() < 1e-9, "{before} {anew} {:?}", state.outgoing);
         let (again, state) = machine.go_on(&policy, state, 60.0, applied);
         assert!((again - ends).abs() < 1e-9, "{again} {:?} {:?}", state.trialling.phase(), machine.notes);
-        // What was given up is not where they begin the next time.
+        // A dropped shape is not where they start the next time.
         (machine.first, machine.cpus) = (16, Pretend::new(1.2).cpus);
         let (later, _) = machine.go_on(&policy, state, 2.0, applied);
         assert!((later - ends).abs() < 1e-9, "{later}");
@@ -538,6 +548,7 @@ fn who_begins_anew_all_the_time_begins_where_the_kernel_says() {
 }
 
 /// A process' first thread keeps its mask until all of its threads are there: they would have it, too.
+/// Holds place/trials.
 #[test]
 fn the_first_thread_waits_for_the_others() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -550,6 +561,7 @@ fn the_first_thread_waits_for_the_others() {
 }
 
 /// Sets of programs that last for 10 s: after two of them nothing is tried until one lasts for a minute.
+/// Holds place/trials.
 #[test]
 fn what_does_not_last_is_left_alone() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -561,7 +573,7 @@ fn what_does_not_last_is_left_alone() {
         for (task, cpu) in machine.cpus.iter_mut().enumerate() {
             *cpu = CpuId(task as u32 % 2 * 4 + task as u32 / 2);
         }
-        // Each is another program than those before.
+        // Each is another program than the earlier ones.
         machine.names = [format!("a{round}"), format!("b{round}")];
         state = machine.go_on(&policy, state, 10.0, applied).1;
         let trials = state.trialling.learned().map_or(0, |learned| learned.trials);
@@ -572,6 +584,7 @@ fn what_does_not_last_is_left_alone() {
 }
 
 /// One program would lose a tenth where the mean gains: the guard refuses, `off` allows it.
+/// Holds place/guard.
 #[test]
 fn the_guard_is_for_each_application() {
     let refuses = |guard| guards(guard, &[0.0, 0.0], &[0.3, -0.1]);

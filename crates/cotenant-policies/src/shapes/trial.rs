@@ -13,31 +13,31 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Time after a change that is not measured: caches are cold, and queues are evened out.
+/// Unmeasured time after a change: caches are cold, and queues level out.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
-/// How long the incumbent is measured before anything is tried, seconds; where its speed jumps.
+/// Seconds of the incumbent's measurement before trials; and if its speed jumps.
 pub(super) const TRACE: [f64; 2] = [3.0, 8.0];
 /// Windows, seconds.
 const WINDOWS: std::ops::RangeInclusive<f64> = 0.3..=2.6;
-/// Scale of the gains that are looked for, a parameter of the test: it is most powerful there.
+/// Scale of the expected gains, a parameter of the test, which is most powerful there.
 const TAU: f64 = 0.03;
-/// A window of the incumbent is used by the next trial, too, while it is younger than this.
+/// A window of the incumbent also serves the next trial while it is younger than this.
 const FRESH: Duration = Duration::from_secs(2);
-/// A loss that ends a trial at once, besides what is noise.
+/// A loss beyond noise that ends a trial at once.
 const HOPELESS: f64 = 0.03;
-/// The least gain that is worth a change.
+/// The least worthwhile gain.
 const LEAST: f64 = 0.005;
-/// What the mean counts beside the slowest application, where that is to be fast. Steps that help one application at a
-/// time lead to mappings that help all, and none of them moves the slowest.
+/// Weight of the mean beside the slowest application, when that is maximized. Steps that help one application at a time
+/// lead to mappings that help all, although none of them improves the slowest.
 const OTHERS: f64 = 0.1;
-/// Blocks in a row that are thrown away before a trial is given up.
+/// Discarded blocks in a row that end a trial.
 const THROWN: u32 = 3;
-/// A difference between two windows under one placement beyond this many deviations is a change of the load.
+/// A difference between two windows of one placement beyond this many deviations is a change of the load.
 const JUMP: f64 = 4.0;
-/// Differences of windows, one after the other, that are remembered.
+/// Limit of remembered differences between successive windows.
 const REMEMBERED: usize = 60;
 
-/// What is to be as high as possible.
+/// The maximized value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Goal {
@@ -45,19 +45,19 @@ pub(super) enum Goal {
     Mean,
     /// One application's speed.
     App(usize),
-    /// The least gain over the kernel's placement, and [`OTHERS`] of the mean, with how far each application is above
-    /// that placement now.
+    /// The least gain over the kernel's placement, plus [`OTHERS`] of the mean, given each application's current
+    /// distance from that placement.
     Fair(Vec<f64>),
 }
 
 impl Goal {
-    /// What a change of the logarithms is worth.
+    /// The value of a change of the logarithms.
     pub fn worth(&self, change: &[f64]) -> f64 {
         match self {
             Self::Mean => change.iter().sum::<f64>() / change.len().max(1) as f64,
             Self::App(app) => change.get(*app).copied().unwrap_or_default(),
             Self::Fair(standing) => {
-                // Nobody stands above the kernel's placement before anything was kept.
+                // Before the first kept candidate, all are at the kernel's placement.
                 let before = |app: usize| standing.get(app).copied().unwrap_or_default();
                 let least = |of: &dyn Fn(usize) -> f64| (0..change.len()).map(of).fold(f64::INFINITY, f64::min);
                 let gain = least(&|app| before(app) + change[app]) - least(&before);
@@ -67,19 +67,19 @@ impl Goal {
     }
 }
 
-/// How long windows are, and how much they differ from each other where nothing is changed.
+/// Length of windows, and their scatter without changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Clock {
     /// Seconds of a window.
     pub window: f64,
-    /// A loss of one round beyond this is no noise.
+    /// A loss in one round beyond this is not noise.
     pub quick: f64,
-    /// Squares of differences of windows that follow each other.
+    /// Squared differences of successive windows.
     squares: Vec<f64>,
 }
 
 impl Clock {
-    /// From a trace of the incumbent: the window that tells most per time. `None` where it is too short.
+    /// From a trace of the incumbent: the most informative window per time. `None` if the trace is too short.
     pub fn from_trace(values: &[(f64, f64)]) -> Option<Self> {
         let step = values.iter().map(|(seconds, _)| seconds).sum::<f64>() / values.len().max(1) as f64;
         let means = |values: &[(f64, f64)], per: usize| -> Vec<f64> {
@@ -91,7 +91,7 @@ impl Clock {
             let later = means(&values[(per + gap).min(values.len())..], per);
             means(values, per).iter().zip(later).map(|(before, now)| now - before).collect()
         };
-        // Cost, seconds of a window, squares of differences.
+        // Cost, seconds of a window, squared differences.
         let mut best: Option<(f64, f64, Vec<f64>)> = None;
         let least = (WINDOWS.start() / step).ceil().max(1.0) as usize;
         for per in least..=(values.len() / 4).max(least) {
@@ -116,19 +116,19 @@ impl Clock {
         Some(Self { window, quick, squares })
     }
 
-    /// Whether the trace jumps: a longer one tells more.
+    /// Whether the trace jumps, so that a longer one is needed.
     pub fn jumps(values: &[(f64, f64)]) -> bool {
         let differences: Vec<f64> = values.windows(2).map(|w| w[1].1 - w[0].1).collect();
         let usual = deviation(&differences);
         differences.iter().any(|d| d.abs() > 6.0 * usual.max(1e-4))
     }
 
-    /// Variance of the difference of two windows that follow each other, whose mean is 0.
+    /// Variance of the difference of two successive windows, whose mean is 0.
     fn mean_square(&self) -> f64 {
         Summary::of(&self.squares).mean
     }
 
-    /// Adds a difference between adjacent windows of one placement; a jump counts as the largest that is none.
+    /// Adds a difference between adjacent windows of one placement; a jump counts as the largest non-jump.
     fn add(&mut self, difference: f64) {
         let square = difference.powi(2).min(JUMP.powi(2) * self.mean_square().max(1e-12));
         self.squares.push(square);
@@ -138,7 +138,7 @@ impl Clock {
     }
 }
 
-/// How certain a trial must become.
+/// Required certainty of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct TrialStage {
     /// A candidate that cannot be better by this is dropped.
@@ -147,14 +147,14 @@ pub(super) struct TrialStage {
     pub blocks: usize,
 }
 
-/// From coarse to fine: telling nothing from half a percent costs most of all.
+/// From coarse to fine, because excluding small gains of half a percent costs most.
 pub(super) const STAGES: [TrialStage; 3] = [
     TrialStage { delta: 0.02, blocks: 2 },
     TrialStage { delta: 0.01, blocks: 6 },
     TrialStage { delta: 0.005, blocks: 12 },
 ];
 
-/// An estimate with the interval that is valid at every look.
+/// An estimate with an interval that is valid at every look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct TrialEstimate {
     pub mean: f64,
@@ -164,19 +164,19 @@ pub(super) struct TrialEstimate {
 }
 
 impl TrialEstimate {
-    /// Whether it is a gain that is worth a change.
+    /// Whether it is a worthwhile gain.
     fn is_gain(self) -> bool {
         self.mean - self.radius > 0.0 && self.mean >= LEAST
     }
 
-    /// Whether it is less than what a stage looks for.
+    /// Whether it is below what a stage looks for.
     fn is_lost(self, stage: TrialStage) -> bool {
         let Self { mean, radius, .. } = self;
         mean + radius < stage.delta || (mean < -HOPELESS && mean + 0.6 * radius < 0.0)
     }
 }
 
-/// Which of the two stands.
+/// The current placement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Side {
@@ -184,57 +184,57 @@ pub(super) enum Side {
     Candidate,
 }
 
-/// What a trial wants next.
+/// A trial's next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// More of the same.
+    /// Stay.
     Stay,
-    /// The other one in place.
+    /// Change to the other one.
     Switch(Side),
     /// It is over.
     Done(TrialVerdict),
 }
 
-/// How a trial ends.
+/// End of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TrialVerdict {
     Better,
     Worse,
     Undecided,
-    /// The load changes too often to tell.
+    /// The load changes too often for a verdict.
     Restless,
 }
 
-/// A trial under way.
+/// A trial in progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapeTrial {
     /// Whether the block is B A A B.
     reversed: bool,
-    /// Windows of the block that are over.
+    /// Finished windows of the block.
     windows: Vec<Vec<f64>>,
     window: SpeedWindow,
-    /// Nothing is measured before this.
+    /// Measurement starts at this time.
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
     pub pairs: Vec<Vec<f64>>,
-    /// So many of them at least, however clear it is for the whole.
+    /// Least number of pairs, however clear the whole result is.
     pub least: usize,
-    /// What pairs of each order gain, of blocks that count: A B B A, and B A A B.
+    /// Gains of pairs by order, of valid blocks: A B B A, and B A A B.
     orders: [Vec<f64>; 2],
-    /// Blocks in a row that were thrown away.
+    /// Discarded blocks in a row.
     thrown: u32,
-    /// The last pair is of a part of a window.
+    /// The last pair covers a part of a window.
     glanced: bool,
-    /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
+    /// Cost so far, in seconds of the incumbent's speed; below 0: a gain.
     pub cost: f64,
-    /// The last window of incumbent and candidate, and when it ended.
+    /// The last window of incumbent and candidate, and its end.
     pub last: [Option<(Time, Vec<f64>)>; 2],
 }
 
 impl ShapeTrial {
-    /// A trial that begins now with the incumbent in place, or with the candidate where the incumbent was measured a
-    /// moment ago. What was measured of the candidate before counts.
+    /// A new trial with the incumbent in place, or with the candidate if the incumbent was just measured. Earlier
+    /// measurements of the candidate count.
     pub fn new(now: Time, recent: Option<(Time, Vec<f64>)>, pairs: Vec<Vec<f64>>) -> (Self, Side) {
         let fresh = recent.filter(|(at, _)| now - *at < FRESH);
         let mut trial = Self { from: now, pairs, ..Self::default() };
@@ -246,7 +246,7 @@ impl ShapeTrial {
         (trial, side)
     }
 
-    /// Who is to stand now.
+    /// The placement to use now.
     pub fn side(&self) -> Side {
         let outer = matches!(self.windows.len(), 0 | 3);
         if outer == self.reversed { Side::Candidate } else { Side::Incumbent }
@@ -258,27 +258,27 @@ impl ShapeTrial {
         self.window = SpeedWindow::default();
     }
 
-    /// Whether what is seen now is of what stands alone: the last change is over.
+    /// Whether observations belong to the current placement only: the last change is over.
     pub fn has_settled(&self, view: &View) -> bool {
         Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64)).0 + 1_000_000 >= self.from.0
     }
 
-    /// What is known of the candidate's gain.
+    /// The candidate's estimated gain.
     pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> TrialEstimate {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
         let known = estimate(&gains, clock, alpha);
-        // How much a part of a window varies is not known.
+        // The scatter of a part of a window is unknown.
         if self.pairs.len() < 2 && self.glanced { TrialEstimate { radius: f64::INFINITY, ..known } } else { known }
     }
 
-    /// Enters what two windows tell, of which the second is the one further inside the block.
+    /// Adds two windows; the second one is the inner one of the block.
     fn enter(&mut self, [outer, inner]: [&[f64]; 2], goal: &Goal) {
         let pair = if self.reversed { lead(outer, inner) } else { lead(inner, outer) };
         self.orders[usize::from(self.reversed)].push(goal.worth(&pair));
         self.pairs.push(pair);
     }
 
-    /// Takes what a round tells.
+    /// Adds a round.
     pub fn add(
         &mut self,
         point: &SpeedPoint,
@@ -291,13 +291,13 @@ impl ShapeTrial {
         let side = self.side();
         let stood = &self.last[Side::Incumbent as usize];
         if let Some((_, last)) = stood.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
-            // What the way back loses is a cost, too; what noise adds here it takes away there.
+            // The loss on the way back is a cost too; noise added here is subtracted there.
             if side == Side::Candidate || point.at - self.from < SETTLE {
                 self.cost -= goal.worth(&lead(&point.logs, last)) * point.seconds;
             }
         }
         let began = Time(point.at.0.saturating_sub((point.seconds * 1e9) as u64));
-        // A reading that began before the change was over tells of both.
+        // A reading that began before the end of the change mixes both.
         if began.0 + 1_000_000 < self.from.0 {
             return Ask::Stay;
         }
@@ -325,7 +325,7 @@ impl ShapeTrial {
             {
                 return Ask::Done(verdict);
             }
-            // All four windows say whether it counts.
+            // All four windows decide whether it counts.
             self.pairs.pop();
             self.orders[usize::from(self.reversed)].pop();
         }
@@ -353,10 +353,10 @@ impl ShapeTrial {
         }
     }
 
-    /// Goes on with another block; `side` stands. `other`: in the other order, where only one was used.
+    /// Continues with another block; `side` stays in place. `other`: in the other order, if only one was used.
     pub fn another_block(&mut self, side: Side, other: bool, rng: &mut Rng) -> Ask {
         self.windows.clear();
-        // By the third block each order was used; else a coin says it.
+        // By the third block each order was used; otherwise it is random.
         let blocks = self.orders.each_ref().map(|pairs| pairs.len().div_ceil(2));
         self.reversed = match blocks {
             [n, 0] if n > 1 || n == 1 && other => true,
@@ -372,7 +372,7 @@ impl ShapeTrial {
             return None;
         }
         let estimate = estimate(&gains, clock, alpha);
-        // Whatever changes while a block is measured may look like a gain in it, and then is a loss in the other order.
+        // A change of the load within a block may look like a gain, but is a loss in the other order.
         let both = self.orders.iter().all(|gains| !gains.is_empty());
         if estimate.is_gain() && self.orders.iter().all(|gains| Summary::of(gains).mean > 0.0) {
             return Some(TrialVerdict::Better);
@@ -384,27 +384,27 @@ impl ShapeTrial {
     }
 }
 
-/// What gains of pairs tell.
+/// The estimate from gains of pairs.
 fn estimate(gains: &[f64], clock: &Clock, alpha: f64) -> TrialEstimate {
     let Summary { n: pairs, mean, variance } = Summary::of(gains);
-    // Of few differences the variance is not known well.
+    // The variance of few differences is uncertain.
     let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
     let variance = (clock.mean_square().max(variance) * doubt).max(1e-12);
     TrialEstimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
 }
 
-/// What pairs of windows tell of each application.
+/// Statistics of pairs of windows for each application.
 pub(super) fn by_app(pairs: &[Vec<f64>]) -> Vec<Summary> {
     let apps = pairs.first().map_or(0, Vec::len);
     (0..apps).map(|app| Summary::of(&pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>())).collect()
 }
 
-/// What the logarithms are above others.
+/// The differences of logarithms.
 pub(super) fn lead(now: &[f64], before: &[f64]) -> Vec<f64> {
     now.iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-/// The standard deviation of normal values, by the median of their sizes: a few that are far off do not count.
+/// A robust standard deviation of normal values, by the median of their sizes.
 fn deviation(values: &[f64]) -> f64 {
     let sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
     middle(&sizes).value / 0.6745
@@ -414,8 +414,8 @@ fn deviation(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A trial in windows of 0.3 s, by a speed that each side has at each time, seconds: how it ends, after how many
-    /// pairs, and for how many rounds of 0.1 s each side stood.
+    /// A trial in windows of 0.3 s, with speeds of each side over time in seconds: its end, the number of pairs, and
+    /// the rounds of 0.1 s of each side.
     fn tried(speed: impl Fn(Side, f64) -> f64) -> (TrialVerdict, usize, [u32; 2]) {
         let mut clock = Clock { window: 0.3, quick: 0.01, squares: vec![1e-6; REMEMBERED] };
         let (mut trial, mut side) = ShapeTrial::new(Time(0), None, Vec::new());

@@ -1,4 +1,4 @@
-//! States and settings of policies, as the contract has them.
+//! States and settings of policies, as the contract defines them.
 
 use cotenant_model::TaskId;
 use cotenant_model::policy::settings::value;
@@ -97,7 +97,7 @@ fn names_lead_to_sections() {
     assert!(registry.section("nope").unwrap_err().starts_with("there is no policy 'nope'; known: none, static"));
 }
 
-/// Hosts ask for it before the first round, and nobody else does.
+/// Hosts read it once before the first round.
 #[test]
 fn what_policies_need() {
     let needs = |name: &str| {

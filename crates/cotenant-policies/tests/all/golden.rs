@@ -1,5 +1,5 @@
-//! What every policy decides today in drawn situations. Whoever means to change decisions sees which ones change;
-//! everybody else sees that none does.
+//! Decisions of every policy in drawn situations as of today: an intended change shows its effects here, any other
+//! change must show none.
 
 use crate::world::{Signals, Task, World, worlds};
 use cotenant_model::policy::State;
@@ -15,21 +15,21 @@ use std::time::Duration;
 
 const WORLDS: usize = 80;
 
-/// Situations of a policy in which it does something; that is enough.
+/// Enough situations in which a policy acts.
 const TOLD: usize = 20;
 
 const ROUNDS: usize = 24;
 
-/// Rounds with the same rates. Amid them, before a round is due, the last task ends, and the one that ended before is
-/// there again, as another one.
+/// Rounds with the same rates. In between, before a round is due, the last task ends, and the one that ended before
+/// returns as a new one.
 const STEADY: usize = 6;
 
-/// Rounds of a situation that can be read.
+/// Readable rounds of a situation.
 const READ: usize = 5;
 
-/// In each situation the first rounds that decide something: when, ms, and what. `3@0-1`: task 3 on CPUs 0 and 1; `3!`:
-/// it waits; `3-`: it gets its mask back; `3>0`: its pages go to node 0. And digests of all rounds: of what is said,
-/// reasons and notes included, and of what is remembered.
+/// The first deciding rounds of each situation: time in ms, and orders. `3@0-1`: task 3 on CPUs 0 and 1; `3!`: it
+/// waits; `3-`: its mask is restored; `3>0`: its pages go to node 0. And digests of all rounds: of texts (reasons,
+/// notes) and of states.
 fn line(name: &str, switches: Option<&str>, mut world: World, rates: &[Vec<Signals>]) -> String {
     if let Some(switches) = switches {
         let switches: SamConfig = switches.parse().expect("switches of sam");
@@ -80,6 +80,8 @@ fn told(decision: &Decision) -> String {
     decision.proposals.iter().map(|p| one(&p.action)).collect::<Vec<_>>().join(",")
 }
 
+/// Promise place/stable: Decisions and simulated results change only on purpose, and old recordings decide by the
+/// defaults of their time.
 #[test]
 fn decisions_are_what_they_were() {
     let mut runner = TestRunner::deterministic();

@@ -1,4 +1,4 @@
-//! What every policy must hold to, on random machines, tasks, rates and outcomes.
+//! Properties of every policy on random machines, tasks, rates and outcomes.
 
 use crate::world::{Signals, World, domains_of, worlds};
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, State};
@@ -11,10 +11,10 @@ use cotenant_policies::{Sam, SamState};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds in which every policy that does not measure first has something to do, if it has at all.
+/// Rounds in which every policy that does not measure first acts, if it ever does.
 const PATIENCE: u64 = 15;
 
-/// Those that measure first.
+/// The learning policies, which measure first.
 const LEARNERS: [&str; 2] = ["shapes", "auto"];
 
 /// A policy with the settings of a world.
@@ -33,7 +33,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, ..default }
 }
 
-/// Allowed CPUs only, each task once, only tasks that exist, and nothing that could not be carried out.
+/// Allowed CPUs only, each task once, only existing tasks, and only possible orders.
 fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
     let (_, sample) = world.samples(at);
     let mut seen = BTreeSet::new();
@@ -75,7 +75,7 @@ fn decide(policy: &dyn DynPolicy, world: &World, at: Time, outcomes: &[ActionOut
     policy.decide(&world.ctx(), &world.view(at), outcomes, state, at)
 }
 
-/// Rounds on an unchanged world, nothing carried out and nothing said about it, until something is proposed.
+/// Rounds on an unchanged world, without carrying out or reporting anything, until a proposal.
 fn first_acts(policy: &dyn DynPolicy, world: &World, state: State, step: Time) -> Option<(Decision, Time)> {
     let (mut state, mut at) = (state, Time(0));
     for _ in 0..PATIENCE {
@@ -91,7 +91,7 @@ fn first_acts(policy: &dyn DynPolicy, world: &World, state: State, step: Time) -
 
 const ROUND: Time = Time::from_millis(100);
 
-/// What a policy says of a state is the same after the state was written and read, and shares are no nonsense.
+/// A policy explains a state equally after writing and reading it, and fractions are valid.
 fn assert_explains(policy: &dyn DynPolicy, state: &State) {
     let explanation = policy.explain(state);
     let written = serde_json::to_value(state).unwrap();
@@ -106,6 +106,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Chains of rounds in which rates change at random, and each action fares at random.
+    /// Holds undo/allowed-cpus, place/policies.
     #[test]
     fn legal_and_deterministic_in_any_chain(
         start in worlds(),
@@ -146,6 +147,7 @@ proptest! {
 
     /// The same of those that measure before they act, for half a minute each: programs tell their speeds, and go on as
     /// they are for some seconds, in every other of which orders are refused, now and then, or a task ends.
+    /// Holds place/policies.
     #[test]
     fn learners_are_legal_and_deterministic(
         start in worlds(),
@@ -180,6 +182,7 @@ proptest! {
     }
 
     /// A state of any other policy, or of another machine, is no reason to fail.
+    /// Holds place/policies.
     #[test]
     fn any_state_is_taken(one in worlds(), other in worlds()) {
         for before in all(&one) {
@@ -189,7 +192,7 @@ proptest! {
                 let next = decide(&*policy, &other, at, &fate, decision.state.clone());
                 assert_legal(&other, at, &next, policy.name());
                 assert_explains(&*policy, &next.state);
-                // A state of another policy says nothing.
+                // A state of another policy has no content.
                 if decision.state.section() != next.state.section() {
                     assert!(policy.learned(&decision.state).is_empty(), "{}", policy.name());
                 }
@@ -230,7 +233,8 @@ proptest! {
         }
     }
 
-    /// Swapping equivalent cores inside a last-level-cache domain changes neither who moves nor between which domains.
+    /// Swapping equivalent cores inside a last-level-cache domain changes neither the moved tasks nor their domains.
+    /// Holds place/policies.
     #[test]
     fn cores_of_a_domain_are_equal(world in worlds().prop_map(World::with_whole_domains), keys in proptest::collection::vec(any::<u8>(), 36)) {
         let relabelled = world.relabelled(&keys);
@@ -254,12 +258,13 @@ proptest! {
 
     /// After a decision of which nothing was carried out, the policy still takes its tasks to be where they were:
     /// whenever it acts again in the same situation, it decides the same.
+    /// Holds place/policies.
     #[test]
     fn what_was_denied_did_not_happen(world in worlds(), fate in prop_oneof![Just(Outcome::Denied), Just(Outcome::Stale), Just(Outcome::NotThisMachine)]) {
         for policy in all(&world) {
             let Some((first, mut at)) = first_acts(&*policy, &world, State::default(), ROUND) else { continue };
             let (mut state, mut last) = (first.state.clone(), outcomes(&first, |_| fate));
-            // Hours between the rounds, so that no wait after a refusal is left.
+            // Hours between the rounds, so that no wait after a refusal remains.
             let again = (0..3).find_map(|_| {
                 at = Time(at.0 + Time::from_secs(7_200).0);
                 let decision = decide(&*policy, &world, at, &last, std::mem::take(&mut state));
@@ -301,7 +306,9 @@ proptest! {
         }
     }
 
-    /// The competition ends, with everybody where the winner says or where the kernel likes.
+    /// The competition ends with all tasks in the winner's places, or left to the kernel.
+    /// Promise place/atom: `atom` finds the best class, learns again when co-runners come, and on simulated machines
+    /// loses at most 3 % to the optimum.
     #[test]
     fn learning_ends(start in worlds()) {
         let policy = make("atom", &start);
@@ -322,10 +329,11 @@ proptest! {
         prop_assert!(acted <= bound, "it still moves tasks at {acted:?}");
     }
 
-    /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
+    /// With unchanged rates, and every order carried out, moves end, for any masks.
+    /// Holds place/policies.
     #[test]
     fn settles(start in worlds()) {
-        // Not numad: by its rules a process may swing between one node and two for ever.
+        // Not numad: by its rules a process may alternate between one node and two forever.
         for name in ["static", "heuristic", "resense", "sam", "dino", "brute-force", "assignment"] {
             let policy = make(name, &start);
             let (mut world, mut state, mut last) = (start.clone(), State::default(), Vec::new());

@@ -1,5 +1,5 @@
-//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them, and of its
-//! rule for hyperthreads: no chiplets, masks or missing signals, one task per CPU; slow, and readable beside the
+//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as restored from the text, and of its
+//! rule for hyperthreads: no chiplets, masks or missing signals, one task per CPU; slow, but comparable with the
 //! figure.
 
 use cotenant_model::policy::{Config, Ctx, Policy};
@@ -28,7 +28,7 @@ enum Class {
 }
 use Class::{Cpu, Inter, Intra, Mem};
 
-/// A task in one interval; tasks are numbered by their place in the list.
+/// A task in one interval; tasks are numbered by their index.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     cpu: u32,
@@ -36,7 +36,7 @@ struct Task {
     remote: bool,
     /// LLC misses in 0.1 s.
     misses: u64,
-    /// Milliseconds of these on a CPU.
+    /// Its milliseconds on a CPU.
     ms: u64,
     origin: Option<u32>,
     moved: bool,
@@ -44,12 +44,12 @@ struct Task {
 
 struct Oracle {
     sockets: u32,
-    /// Of a socket.
+    /// Threshold of a socket.
     cores: u32,
     /// Contexts of a core.
     contexts: u32,
     ours: bool,
-    /// Each core takes one task, and those that want less than a tenth of a CPU have no core of their own (§4.3).
+    /// Each core takes one task, and tasks below a tenth of a CPU have no core of their own (§4.3).
     whole: bool,
     tasks: Vec<Task>,
     moves: Vec<(usize, u32)>,
@@ -77,12 +77,12 @@ impl Oracle {
         (0..self.tasks.len()).filter(|&t| self.counts(t) && self.socket(t) == socket).collect()
     }
 
-    /// Those that stand on a core, in order.
+    /// Tasks on a core, in order.
     fn at(&self, core: u32) -> Vec<usize> {
         (0..self.tasks.len()).filter(|&t| self.counts(t) && self.core(self.tasks[t].cpu) == core).collect()
     }
 
-    /// How many tasks a socket takes.
+    /// Capacity of a socket in tasks.
     fn room(&self) -> u32 {
         if self.whole { self.cores } else { self.cores * self.contexts }
     }
@@ -101,8 +101,8 @@ impl Oracle {
         self.on(socket).into_iter().filter(|&t| self.tasks[t].class == class && !self.tasks[t].moved).collect()
     }
 
-    /// Contexts that may be taken, the best first: of cores of which nothing is used, in order; then, where cores are
-    /// shared, first contexts before second ones, beside the first task.
+    /// Available contexts, best first: those of unused cores, in order; then, with shared cores, first contexts before
+    /// second ones, beside the first task.
     fn idle(&self, socket: u32) -> Vec<u32> {
         let cores = socket * self.cores..(socket + 1) * self.cores;
         if self.whole {
@@ -135,7 +135,7 @@ impl Oracle {
         self.swap(t, victim);
     }
 
-    /// Ours: what keeps sharers from swinging.
+    /// Ours: prevents sharers from swinging.
     fn gathers(&self, i: u32, j: u32) -> bool {
         let movers = self.free(j, Inter).len() as u32;
         let places = self.idle(i).len() + self.free(i, Cpu).len() + self.free(i, Mem).len();
@@ -145,8 +145,8 @@ impl Oracle {
         self.sharers(j) < self.room() && (taken == all || self.sharers(i) + taken > self.sharers(j))
     }
 
-    /// Sharers that stand two on a core of a socket with more tasks than cores, the last first, go to idle cores, of
-    /// the socket that takes some already or has most. Whether too many are left.
+    /// Moves sharers that share a core of an overfull socket, the last first, to idle cores of the socket that already
+    /// takes some or has most. Returns whether too many remain.
     fn spread(&mut self) -> bool {
         let sockets = 0..self.sockets;
         let mut excess: Vec<u32> =
@@ -224,7 +224,7 @@ impl Oracle {
             if i == j || load[b] >= limit {
                 continue;
             }
-            // Ours: by traffic, and what does not fit is passed over, so that ids do not matter.
+            // Ours: by traffic, skipping what does not fit, so that ids do not matter.
             let mut movers = self.free(i, Mem);
             movers.sort_by_key(|t| std::cmp::Reverse(self.tasks[*t].misses));
             for t in movers {
@@ -234,7 +234,7 @@ impl Oracle {
                 if load[a] <= limit || (cpu.is_none() && victim.is_none()) {
                     break;
                 }
-                // Ours: a victim that asks for as much would be a mover itself in the next round.
+                // Ours: an equally demanding victim would itself be a mover in the next round.
                 let shift = self.tasks[t].misses.saturating_sub(victim.map_or(0, |v| self.tasks[v].misses));
                 if shift == 0 || load[b] + shift > limit {
                     continue;
@@ -273,6 +273,7 @@ fn task() -> impl Strategy<Value = Task> {
 }
 
 proptest! {
+    /// Holds place/sam.
     #[test]
     fn sam_is_what_the_figures_say(
         (sockets, cores, contexts) in (2u32..5, 2u32..7, 1u32..4),
@@ -287,7 +288,7 @@ proptest! {
             task.cpu = *cpu;
             task.origin = task.origin.filter(|origin| *origin < sockets);
         }
-        // Half a CPU more than there are cores may be rounded either way.
+        // Half a CPU above the cores may be rounded either way.
         let wanted: u64 = tasks.iter().map(|t| t.ms).sum();
         prop_assume!(wanted % 100 != 50);
         let topology = machine(sockets, 1, cores, contexts);
@@ -313,7 +314,7 @@ proptest! {
         let state = SamState { origins, crowded: was_crowded, packed, ..SamState::default() };
         let decision = Sam(sam).decide(&ctx, &view, &[], state, view.at);
 
-        // Who is seen at home has no origin any more.
+        // A task seen at home has no origin any more.
         for t in &mut tasks {
             t.origin = t.origin.filter(|origin| *origin != t.cpu % (sockets * cores) / cores);
         }

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 const CYCLES: u64 = 220_000_000;
 
-/// What a task did in an interval of 100 ms.
+/// Activity of a task in an interval of 100 ms.
 #[derive(Clone, Copy, Debug)]
 pub struct Signals {
-    /// Idle, or busy with sharing across sockets, inside one, memory, remote memory, or nothing but its cores.
+    /// Idle, or busy with sharing across sockets, inside one, memory, remote memory, or computation only.
     pub class: u8,
-    /// Bits of signals that are absent: inter, intra, remote, LLC misses, cycles, CPU time.
+    /// Bits of absent signals: inter, intra, remote, LLC misses, cycles, CPU time.
     pub absent: u8,
-    /// Anything else that varies.
+    /// Other variation.
     pub level: u8,
 }
 
@@ -30,9 +30,9 @@ impl Arbitrary for Signals {
     type Parameters = ();
     type Strategy = BoxedStrategy<Self>;
     fn arbitrary_with((): ()) -> Self::Strategy {
-        // Mostly everything is counted; each signal is absent now and then.
+        // Mostly everything is counted; each signal is sometimes absent.
         let absent = prop_oneof![4 => Just(0u8), 1 => any::<u8>().prop_map(|bits| bits & 0x3f)];
-        // Sharers and memory-bound tasks prevail: only among several of them is there anything to decide.
+        // Sharers and memory-bound tasks prevail: only several of them require decisions.
         let class = proptest::sample::select(vec![0u8, 1, 1, 1, 1, 2, 3, 3, 3, 4, 4, 5, 5]);
         (class, absent, any::<u8>()).prop_map(|(class, absent, level)| Self { class, absent, level }).boxed()
     }
@@ -46,7 +46,7 @@ pub struct Task {
     pub allowed: CpuSet,
     pub signals: Signals,
     pub newborn: bool,
-    /// A node and how many pages of the task it holds.
+    /// A node and the task's number of pages there.
     pub pages: Option<(u32, u64)>,
 }
 
@@ -58,8 +58,8 @@ pub struct World {
     apps: BTreeMap<String, AppProfile>,
     pub config: Config,
     busy: Vec<(CpuId, f64)>,
-    /// Whether programs tell their speeds: the first its progress, the second a latency that is read four times a
-    /// second; both follow their tasks.
+    /// Whether programs report their speeds: the first its progress, the second a latency read four times a second;
+    /// both follow their tasks.
     pub tells: bool,
 }
 
@@ -135,13 +135,13 @@ impl World {
         }
     }
 
-    /// Nothing is read of any task, and no program reports its speed.
+    /// No task is sampled, and no program reports its speed.
     pub fn fall_silent(&mut self) {
         self.tells = false;
         self.tasks.iter_mut().for_each(|task| task.signals.absent = u8::MAX);
     }
 
-    /// Moves tasks to where the applied actions put them, and takes away those that are gone.
+    /// Carries out the applied actions, and removes ended tasks.
     pub fn carry_out(&mut self, outcomes: &[ActionOutcome]) {
         for ActionOutcome { action, outcome } in outcomes {
             let id = action.task().expect("it is about a task").0;
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Each task may use whole last-level-cache domains: the cores of a domain mean the same to it.
+    /// Each task may use whole last-level-cache domains, so that their cores are equal to it.
     pub fn with_whole_domains(mut self) -> Self {
         for task in &mut self.tasks {
             let domains = self.topology.llc_domains();
@@ -173,7 +173,7 @@ impl World {
         self
     }
 
-    /// The same world after cores of the same shape have changed places inside their domains, by these sorting keys.
+    /// The same world after permuting equal cores inside their domains by these sorting keys.
     pub fn relabelled(&self, keys: &[u8]) -> Self {
         let t = &self.topology;
         let contexts = |core: usize| -> Vec<CpuId> { t.cores()[core].iter().collect() };
@@ -255,13 +255,13 @@ fn machines() -> impl Strategy<Value = Topology> {
     )
 }
 
-/// A score of so many percent, positive where sharing helps.
+/// A score of this many percent, positive if sharing helps.
 fn sensitivity(percent: i8) -> Score {
     let rounds = [(100.0, 100.0 - f64::from(percent))];
     Score::of(&rounds, By::Cycles, CpuSet::new(), CpuSet::new()).expect("a round")
 }
 
-/// Profiles of `app0` to `app2`, of which the first is the latency-sensitive one.
+/// Profiles of `app0` to `app2`, the first one latency-sensitive.
 fn profiles() -> impl Strategy<Value = BTreeMap<String, AppProfile>> {
     let profile = |i: usize| {
         let scores =

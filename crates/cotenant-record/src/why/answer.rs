@@ -1,4 +1,4 @@
-//! What is answered.
+//! The answer to a query.
 
 use super::query::Query;
 use super::standing::Standing;
@@ -9,46 +9,45 @@ use serde::Serialize;
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// What was asked.
+    /// The query.
     pub query: Query,
     /// The recorded policy.
     pub policy: String,
-    /// How far the recorded loop went.
+    /// The recorded loop's mode.
     pub mode: Mode,
     /// Rounds in the recording.
     pub rounds: u64,
     /// Time of the last of them, seconds.
     pub last_s: f64,
-    /// The moment that [`Self::standing`] is about: the one asked about, else the end, seconds.
+    /// The moment of [`Self::standing`]: the requested one, otherwise the end, seconds.
     pub moment_s: f64,
-    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single
-    /// tasks, unless a moment is asked about.
+    /// Orders in order of time: for a time all of them; for tasks and applications those about single tasks, unless a
+    /// moment is given.
     pub moves: Vec<Told>,
-    /// What holds at the moment, or held: of all other orders the last ones of each effect.
+    /// Orders in force at the moment: the last of each other effect.
     pub standing: Vec<Standing>,
-    /// Tasks asked about for which nothing was ever ordered.
+    /// Matching tasks without any order.
     pub unmoved: Vec<Unmoved>,
-    /// For a time without orders: the times of the last one before and of the first one after, seconds.
+    /// For a time without orders: the times of the previous and the next order, seconds.
     pub nearest_s: (Option<f64>, Option<f64>),
-    /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often
-    /// they were made.
+    /// The policy's remarks in the matching rounds (for a task: all), with the time of the first and their number.
     pub notes: Vec<Note>,
-    /// Where nothing matched: names that are in the recording, up to 20.
+    /// If nothing matched: up to 20 names from the recording.
     pub known: Vec<String>,
 }
 
 /// A remark of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Note {
-    /// When it was first made, seconds.
+    /// Time of the first one, seconds.
     pub first_s: f64,
-    /// In how many rounds.
+    /// Number of rounds.
     pub rounds: u64,
     /// The remark.
     pub text: String,
 }
 
-/// A task for which nothing was ordered.
+/// A task without orders.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmoved {
     /// The task.
@@ -61,13 +60,13 @@ pub struct Unmoved {
     pub app: AppId,
     /// Name of the application.
     pub app_name: Option<String>,
-    /// Rounds in which it was there.
+    /// Rounds in which it existed.
     pub rounds: u64,
-    /// CPUs on which it was seen.
+    /// CPUs on which it was observed.
     pub cpus: CpuSet,
-    /// What policies look at, held against the recorded thresholds.
+    /// The policies' signals against the recorded thresholds.
     pub checks: Vec<Check>,
-    /// What that means, in one line.
+    /// Their meaning in one line.
     pub verdict: String,
 }
 
@@ -80,12 +79,12 @@ pub struct Check {
     pub of_package: bool,
     /// Its unit.
     pub unit: Unit,
-    /// The largest value seen, and when, seconds; `None` where it was never measured.
+    /// The largest value, and its time in seconds; `None` if it was never measured.
     pub max: Option<(f64, f64)>,
-    /// The threshold; `None` where the recorded profile has none.
+    /// The threshold; `None` if the recorded profile has none.
     pub threshold: Option<f64>,
-    /// Rounds with a look at all tasks in which it was measured.
+    /// Rounds with a full sample of tasks in which it was measured.
     pub measured: u64,
-    /// Of these, those in which it was above the threshold.
+    /// Those in which it exceeded the threshold.
     pub above: u64,
 }

@@ -1,5 +1,5 @@
-//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is
-//! in force. And where nothing was done: how far the signals were from the thresholds.
+//! Why: the orders about a task, an application or a time, with evidence, effect, and what remains in force. Without
+//! orders: the distance of the signals from the thresholds.
 
 mod answer;
 mod query;
@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trend::{Recent, rate};
 
-/// How many names an answer lists where nothing matched.
+/// Number of names in an answer without matches.
 const NAMES: usize = 20;
 
-/// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and
-/// applications, or all that was done.
+/// Answers from the rounds of a recording in one pass: the state `at` a moment (for tasks and applications), or all
+/// orders.
 pub fn why(
     header: &Header,
     rounds: impl IntoIterator<Item = RecordedRound>,
@@ -45,21 +45,21 @@ pub fn why(
 struct Teller<'a> {
     header: &'a Header,
     answer: Answer,
-    /// The moment asked about.
+    /// The requested moment.
     at: Option<Time>,
     apps: BTreeMap<AppId, String>,
     names: BTreeSet<String>,
     /// The last rounds, the current one last.
     recent: Recent,
     looks: Looks,
-    /// Moves whose rates after are still coming.
+    /// Moves whose later rates are incomplete.
     open: Vec<usize>,
-    /// The last orders of each effect: about all applications, and for a moment about the tasks asked about.
+    /// The last orders of each effect: about all applications, and for a moment about the matching tasks.
     standing: BTreeMap<Subject, Slots>,
     naps: Naps,
-    /// Applications asked about by their own name or number.
+    /// Applications matched by their own name or number.
     named: BTreeSet<AppId>,
-    /// Tasks asked about; whether each was ever moved is known at the end.
+    /// Matching tasks; whether each was ever moved is known at the end.
     tasks: BTreeMap<TaskId, Unmoved>,
     notes: BTreeMap<String, (Time, u64)>,
     nearest: (Option<Time>, Option<Time>),
@@ -151,7 +151,7 @@ impl<'a> Teller<'a> {
             return;
         }
         let what = Move::new(&round.sample, order);
-        // A task that is gone is still known to be of its application.
+        // The application of an ended task is still known.
         let known = task.and_then(|task| self.tasks.get(&task)).map(|task| task.app);
         let app = what.app.or(known).unwrap_or_default();
         let other = order.reason.app.filter(|other| task.is_none() && *other != app);
@@ -173,7 +173,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Adds a round's rates to the orders of the rounds before it.
+    /// Adds a round's rates to the orders of earlier rounds.
     fn follow(&mut self, view: &View, look: Option<&View>) {
         let moves = &mut self.answer.moves;
         self.open.retain(|&i| moves[i].follow(view, look));
@@ -182,7 +182,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Finds the tasks asked about.
+    /// Finds matching tasks.
     fn look(&mut self, view: &View) {
         for app in &view.apps {
             if self.answer.query.names(app.id, &app.name) {
@@ -216,7 +216,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Holds the rates of the tasks asked about, from one look at them to the next, against the thresholds.
+    /// Compares the rates of matching tasks between full samples with the thresholds.
     fn hold(&mut self, view: &View) {
         let topology = &self.header.topology;
         let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
@@ -248,7 +248,7 @@ impl<'a> Teller<'a> {
 
     fn finish(mut self) -> Answer {
         let mut answer = self.answer;
-        // A number means a thread id wherever there is such a thread.
+        // A number means a thread id if such a thread exists.
         let query = answer.query.clone();
         if self.tasks.values().any(|t| query.sure(Some(t.tid))) {
             self.tasks.retain(|_, t| query.sure(Some(t.tid)));
@@ -292,7 +292,7 @@ impl<'a> Teller<'a> {
 }
 
 impl Told {
-    /// Adds the rates of a round behind it, and of a look; whether it waits for more.
+    /// Adds the rates of a later round or sample; returns whether more are needed.
     fn follow(&mut self, view: &View, look: Option<&View>) -> bool {
         if let Some(look) = look.filter(|_| self.trends.iter().any(|trend| trend.by_look() && trend.after.is_empty())) {
             self.seen_on = self.what.task.and_then(|task| look.task(task)?.cpu);
@@ -305,7 +305,7 @@ impl Told {
     }
 }
 
-/// What policies hold against thresholds (SAM §2.1–2.2), with those of the recorded profile; `dino` has its own.
+/// Comparisons of policies with thresholds (SAM §2.1–2.2), with those of the recorded profile; `dino` has its own.
 fn checks(header: &Header) -> Vec<Check> {
     let thresholds = header.machine.thresholds.as_ref();
     let cores_per_package = header.topology.cores().len() as f64 / header.topology.packages().len() as f64;
@@ -324,7 +324,7 @@ fn checks(header: &Header) -> Vec<Check> {
     };
     match header.policy.as_str() {
         "dino" => return vec![check(Signal::LlcMisses, false, Unit::PerInstruction, Some(cotenant_policies::DEVIL))],
-        "qos" => return Vec::new(), // it goes by speeds, which its reasons tell
+        "qos" => return Vec::new(), // it uses speeds, which its reasons contain
         _ => {}
     }
     vec![

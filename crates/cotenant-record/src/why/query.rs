@@ -1,14 +1,14 @@
-//! What `why` can be asked about.
+//! Queries of `why`.
 
 use cotenant_model::{AppId, TaskId, TaskInfo, Time, text};
 use serde::Serialize;
 use std::str::FromStr;
 
-/// What is asked about.
+/// A query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Query {
-    /// `17`: the tasks with that thread id; where there are none, the task with that id.
+    /// `17`: the tasks with that thread id; if there are none, the task with that id.
     Number(u32),
     /// `task:17`: a task by its id in the recording.
     Task(TaskId),
@@ -16,10 +16,9 @@ pub enum Query {
     Tid(u32),
     /// `app:2`: the tasks of an application.
     App(AppId),
-    /// `worker`: the tasks of that command name, and those of applications of that name.
+    /// `worker`: tasks with that command name, and those of applications with that name.
     Name(String),
-    /// `12.3s`, `12s..14s`: everything that was done then, both ends included. A single time stands for all that
-    /// rounds to it.
+    /// `12.3s`, `12s..14s`: all orders in that time, both ends included. A single time covers all that round to it.
     Time {
         /// The first instant.
         from: Time,
@@ -28,7 +27,7 @@ pub enum Query {
     },
 }
 
-/// A text that asks about nothing.
+/// A text that is no query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is {what}; give a thread id, a command or application name, task:ID, tid:ID, app:ID, or a time such as 12.3s or 12s..14s"
@@ -72,7 +71,7 @@ impl FromStr for Query {
     }
 }
 
-/// The time that `12.3s` says, and half a unit of its last digit in nanoseconds.
+/// The time of `12.3s`, and half a unit of its last digit in nanoseconds.
 fn seconds(text: &str) -> Option<(Time, u64)> {
     let number = text.trim().strip_suffix('s')?;
     let digits = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
@@ -80,8 +79,8 @@ fn seconds(text: &str) -> Option<(Time, u64)> {
 }
 
 impl Query {
-    /// Whether a task of an application of that name is asked about. A number may mean either of two; [`Self::sure`]
-    /// tells.
+    /// Whether a task of an application with that name matches. A number may mean a thread or a task; [`Self::sure`]
+    /// decides.
     pub(super) fn matches(&self, info: &TaskInfo, app: Option<&str>) -> bool {
         match self {
             Self::Number(n) => info.tid == *n || info.id.0 == *n,
@@ -93,7 +92,7 @@ impl Query {
         }
     }
 
-    /// Whether an application is asked about by its own name or number.
+    /// Whether an application matches by its own name or number.
     pub(super) fn names(&self, id: AppId, name: &str) -> bool {
         match self {
             Self::App(asked) => *asked == id,

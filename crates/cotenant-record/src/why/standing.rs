@@ -1,47 +1,47 @@
-//! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
+//! Orders in force at a moment: the last order of each effect, and what withdrew it or remains in force despite it.
 
 use super::told::Told;
 use crate::naps::Naps;
 use cotenant_model::{AppId, Effect, Outcome, TaskId, View};
 use serde::Serialize;
 
-/// The last order with some effect, and what has become of it by a moment.
+/// The last order of an effect, and its state at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
-    /// The order, with what came of it.
+    /// The order and its results.
     #[serde(flatten)]
     pub told: Told,
-    /// Whether it holds.
+    /// Whether it is in force.
     pub force: Force,
-    /// Orders with this effect up to the moment, whatever became of them.
+    /// Orders with this effect up to the moment, whatever their outcomes.
     pub orders: u64,
-    /// When the first of them was given, seconds.
+    /// Time of the first one, seconds.
     pub first_s: f64,
-    /// The naps that they come to; absent for other effects.
+    /// Their number of naps; absent for other effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub naps: Option<u64>,
 }
 
-/// Whether an order holds at a moment.
+/// Whether an order is in force at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Force {
-    /// It does.
+    /// In force.
     InForce,
-    /// Its time has passed: it was a nap.
+    /// Ended: a nap whose time has passed.
     Over,
-    /// A later one withdrew it.
+    /// Withdrawn by a later one.
     Withdrawn,
-    /// It was not carried out.
+    /// Not carried out.
     NotApplied,
-    /// The task or application that it was about is gone.
+    /// Its task or application has ended.
     Gone,
 }
 
-/// The task or application that an order is about, and the effect.
+/// The task or application of an order, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Subject {
-    /// `None`: all of the application.
+    /// `None`: the whole application.
     pub task: Option<TaskId>,
     pub app: AppId,
     pub effect: Effect,
@@ -50,13 +50,13 @@ pub(super) struct Subject {
 /// The last orders about a subject, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// What was put in force last.
+    /// The last one put in force.
     set: Option<Told>,
-    /// What withdrew that.
+    /// Its withdrawal.
     withdrawal: Option<Told>,
-    /// What was ordered last and not carried out.
+    /// The last one ordered but not carried out.
     refused: Option<Told>,
-    /// For whose sake the last one was.
+    /// The beneficiary of the last one.
     pub sake: Option<AppId>,
     orders: u64,
     first_s: f64,
@@ -85,7 +85,7 @@ impl Slots {
         [&mut self.set, &mut self.withdrawal, &mut self.refused].into_iter().flatten()
     }
 
-    /// What has become of them by a moment, seconds, with the last round before it.
+    /// Their state at a moment, seconds, with the last round before it.
     pub fn told(
         self,
         subject: Subject,

@@ -7,7 +7,7 @@ use cotenant_model::{Mode, Outcome, Unit, number};
 use cotenant_policies::Qos;
 use std::fmt::{self, Display, Formatter, Write};
 
-/// How many tasks that were never moved are told at length; of the others only the number.
+/// Number of unmoved tasks described in detail; the others are only counted.
 const AT_LENGTH: usize = 8;
 
 impl Display for Answer {
@@ -64,7 +64,7 @@ impl Answer {
 }
 
 impl Standing {
-    /// What has become of it by the moment, seconds.
+    /// Its state at the moment, seconds.
     fn says(&self, moment_s: f64) -> String {
         let force = match self.force {
             Force::InForce => "in force",
@@ -170,7 +170,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Why nothing was ordered for a task, as far as the recording tells.
+/// Why nothing was ordered for a task, as far as the recording shows.
 pub fn verdict(header: &Header, task: &Unmoved) -> String {
     let policy = &within(&header.policy, NAME);
     if header.mode == Mode::Observe {

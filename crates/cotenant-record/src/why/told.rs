@@ -1,23 +1,23 @@
-//! A move with what came of it.
+//! A move with its results.
 
 use super::trend::Trend;
 use crate::moves::Move;
 use cotenant_model::{CpuId, Outcome};
 use serde::Serialize;
 
-/// A move with what came of it.
+/// A move with its results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Told {
-    /// When it was decided, seconds.
+    /// Time of the decision, seconds.
     pub at_s: f64,
     /// The move.
     #[serde(flatten)]
     pub what: Move,
     /// Name of the application.
     pub app_name: Option<String>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Option<Outcome>,
-    /// Where the task was seen in the round after.
+    /// The task's CPU in the round after.
     pub seen_on: Option<CpuId>,
     /// Rates around it.
     pub trends: Vec<Trend>,

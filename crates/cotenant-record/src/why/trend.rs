@@ -7,39 +7,38 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Rounds before and after a move whose rates are shown; of tasks, looks at them.
+/// Rounds before and after a move whose rates are shown; for tasks, full samples.
 pub const AROUND: usize = 3;
 
-/// Threads that were ready to run and had no CPU, on average.
+/// Average number of ready threads without a CPU.
 const WAITING: &str = "waiting";
 
 /// A rate of a task, or of an application, around an order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trend {
-    /// What: a signal, `ipc`, `cpu_share`, `waiting`, `progress`, a latency that the program reports, or the name of a
-    /// metric.
+    /// Its name: a signal, `ipc`, `cpu_share`, `waiting`, `progress`, a latency reported by the program, or a metric.
     pub what: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
-    /// Name of the application that it is of, where that is another one than the order is about.
+    /// Name of its application, if the order is about another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Up to and including the round of the decision, oldest first; of tasks, from one look at them to the next. `None`
-    /// where it was not measured.
+    /// Up to and including the round of the decision, oldest first; for tasks, between full samples. `None` if not
+    /// measured.
     pub before: Vec<Option<f64>>,
-    /// In the rounds after.
+    /// The following rounds.
     pub after: Vec<Option<f64>>,
-    /// Of one task, or of all of the application.
+    /// Of one task, or of a whole application.
     #[serde(skip)]
     task: Option<TaskId>,
     #[serde(skip)]
     app: AppId,
 }
 
-/// The last rounds, and the last looks at all tasks: in other rounds tasks stand as they were.
+/// The last rounds, and the last full samples of tasks: other rounds repeat the tasks' values.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The current one last.
+    /// The current one is last.
     pub rounds: VecDeque<Arc<View>>,
     looks: VecDeque<Arc<View>>,
 }
@@ -54,8 +53,8 @@ impl Recent {
     }
 }
 
-/// The rates of a task, or of all of an application, up to an order about it, whose evidence is one of them; and
-/// where the order is for the sake of another application, by its name, the speed of that.
+/// Rates of a task or of a whole application up to an order about it, including the order's evidence; for an order that
+/// benefits another application, also that application's speed.
 pub(super) fn around(
     recent: &Recent,
     (task, app): (Option<TaskId>, AppId),
@@ -82,8 +81,7 @@ pub(super) fn around(
         trends.push(own(e.signal.name().into(), e.unit.suffix()));
     }
     trends.push(own("ipc".into(), "instructions/cycle"));
-    // Of an application some threads may not have been looked at in a round; what they used then would look like
-    // nothing.
+    // In a round without a full sample, an application's sum would miss some threads.
     trends.extend(task.map(|_| own("cpu_share".into(), "")));
     trends.push(own(WAITING.into(), " threads"));
     trends.push(own("progress".into(), "/s"));
@@ -103,12 +101,12 @@ pub(super) fn around(
 }
 
 impl Trend {
-    /// Whether it is of tasks, which only looks tell of.
+    /// Whether it is a rate of tasks, known from full samples only.
     pub(super) fn by_look(&self) -> bool {
         matches!(&*self.what, "ipc" | "cpu_share" | WAITING) || Signal::from_name(&self.what).is_some()
     }
 
-    /// Its value in a round, or in a look.
+    /// Its value in a round or a full sample.
     pub(super) fn value(&self, view: &View) -> Option<f64> {
         let app = || view.app(self.app);
         let signal = Signal::from_name(&self.what);
@@ -133,7 +131,7 @@ impl Trend {
     }
 }
 
-/// A signal of tasks together, in a unit; `None` where it is known of none.
+/// The sum of a signal over tasks, in a unit; `None` if unknown for all.
 pub(super) fn rate(tasks: &[&TaskView], signal: Signal, unit: Unit) -> Option<f64> {
     let per_s = |signal| tasks.iter().filter_map(|task| task.per_s(signal)).reduce(|sum, rate| sum + rate);
     let over = |of| Some(per_s(signal)? / per_s(of).filter(|rate| *rate > 0.0)?);

@@ -1,5 +1,5 @@
-//! Snapshots worked out by hand from the papers, as an examiner would who has not read the policies:
-//! `fixtures/decide/*.json` holds the situations, the tables below what must follow, with the arithmetic.
+//! Snapshots worked out by hand from the papers, independently of the policies: `fixtures/decide/*.json` has the
+//! situations, the tables below the expected moves with the arithmetic.
 //!
 //! A move reads `stage task:from>to`, with the decided contexts, and ` =affinity` where `--pin` widens it.
 
@@ -48,12 +48,12 @@ fn machine(machine: &str) -> Machine {
     } else {
         Machine::parse(&read(&format!("machines/{machine}.toml"))).unwrap()
     };
-    // Only the paper's bandwidth per cycle asks for it.
+    // Only the paper's bandwidth per cycle needs it.
     machine.profile.clock_hz.get_or_insert(2.2e9);
     machine
 }
 
-/// The moves of an answer, in short.
+/// The moves of an answer in short form.
 fn moves(answer: &Answer) -> Vec<String> {
     let list = |cpus: &[CpuId]| cpus.iter().copied().collect::<CpuSet>().to_string();
     let short = |m: &cotenant_record::moves::Move| {
@@ -65,7 +65,7 @@ fn moves(answer: &Answer) -> Vec<String> {
     answer.moves.iter().map(short).collect()
 }
 
-/// What is decided in one situation.
+/// The decision in one situation.
 struct Case {
     file: &'static str,
     machine: &'static str,
@@ -87,7 +87,7 @@ impl Case {
         self
     }
 
-    /// On second contexts while there are cores enough, too.
+    /// Uses second contexts even while cores are free.
     fn any_context(mut self) -> Self {
         self.config.settings.set("sam", "whole-cores", false.into());
         self
@@ -98,13 +98,13 @@ impl Case {
         self
     }
 
-    /// The origins that are remembered afterwards: (task, package).
+    /// The origins in the resulting state: (task, package).
     fn origins(mut self, origins: &'static [(u32, u32)]) -> Self {
         self.origins = Some(origins);
         self
     }
 
-    /// A note says what is off; elsewhere there must be none.
+    /// A note names the disabled part; other cases must have none.
     fn note(mut self, part: &'static str) -> Self {
         self.note = Some(part);
         self
@@ -195,9 +195,9 @@ fn stage_1() {
         case("stage1-never-displace", IVY, &[]),
         // 2 was reluctantly moved from package 2 before: that stays its origin.
         case("stage1-origin-kept", XEON4, &["1 100:8>1", "1 2:1>8"]).origins(&[(2, 2)]).any_context(),
-        // 17 tasks, 32 cores: package 0 has more sharers than cores, so nobody comes.
+        // 17 tasks, 32 cores: package 0 has more sharers than cores, so that no task is brought there.
         case("stage1-origin-kept", XEON4, &[]).origins(&[(2, 2)]),
-        // Displaced to the package that it came from: back home, the origin is forgotten.
+        // Displaced to the package that it came from: back home, the origin is dropped.
         case("stage1-origin-home", IVY, &["1 100:10>1", "1 2:1>10"]).origins(&[]),
         // Lowest task id first, lowest idle CPU first.
         case("stage1-ties", IVY, &["1 3:12>1", "1 5:11>2", "1 9:10>3"]),
@@ -243,7 +243,7 @@ fn stage_2() {
         case("stage2-no-origin", FOURS, &[]).origins(&[]),
         // Ours: most pages on node 0.
         case("stage2-pages", FOURS, &["2 5:4>0"]),
-        // The paper knows origins only.
+        // The paper has origins only.
         case("stage2-pages", FOURS, &[]).paper(),
         // A sharer does not follow its pages.
         case("stage2-pages-sharer", FOURS, &[]),
@@ -255,9 +255,9 @@ fn stage_2() {
         case("stage2-order", FOURS, &["2 1:0>4", "2 11:4>0", "2 2:1>5", "2 12:5>1"]).origins(&[(12, 1)]),
         // 6 came from package 1, 7 from package 0: 6 is the partner.
         case("stage2-three-packages", XEON4, &["2 5:8>16", "2 6:16>8"]).origins(&[(7, 0)]),
-        // Origin 1 is where it stands: forgotten; its pages are on node 0.
+        // Origin 1 is its present place: dropped; its pages are on node 0.
         case("pages-not-after-origin", FOURS, &["2 5:4>0"]).origins(&[]),
-        // As printed, P_rem knows no sharers: an origin calls a sharer home, too.
+        // As printed, P_rem ignores sharing: an origin calls a sharer home, too.
         case("sharer-origin-home", FOURS, &["2 5:4>0"]),
     ]);
 }
@@ -326,7 +326,7 @@ fn contexts() {
         case("whole-cores-helper", IVY, &[]),
         // Core 1 (CPUs 1, 21) has one context in use: the wholly idle core 2 goes first.
         case("smt-half-idle-core", IVY, &["1 100:10>2"]),
-        // CPU 1 is kept busy by somebody else.
+        // CPU 1 is kept busy by other processes.
         case("foreign-busy", IVY, &["1 2:10>2"]),
         // 1 and 2 are forbidden to task 2.
         case("allowed-mover", IVY, &["1 2:10>3"]),
@@ -351,7 +351,7 @@ fn contexts() {
         case("one-package", ONE, &[]),
         // All CPU time is that of the tasks, as far as is known: 4, which 11 left, is idle.
         case("vacated-place", FOURS, &["1 11:4>3", "3 2:1>4"]),
-        // 2 is nowhere: it neither moves nor holds a context.
+        // 2 has no place: it neither moves nor occupies a context.
         case("cpu-unknown", FOURS, &["1 11:4>1"]),
         // CPU 3 is offline: package 0 is full.
         case("offline", OFFLINE, &["1 11:4>1", "1 2:1>4"]),
@@ -364,7 +364,7 @@ fn missing_signals() {
     check(&[
         // 78e6/s on package 0: stage 1 is off, stage 3 is not; 21 leaves 52e6.
         case("no-inter", FOURS, &["3 21:1>5"]).note("stage 1"),
-        // Nothing tells whether anything ran.
+        // Nothing shows whether anything ran.
         case("no-cycles", FOURS, &[]).note("cycles"),
         // CPU time does, but no rate per cycle is known. 78e6/s on package 0.
         case("no-cycles-cpu-time", FOURS, &["3 21:1>5"]).note("stages 1 and 2"),
@@ -392,7 +392,7 @@ fn chiplets_and_pins() {
         case("chiplet-sum", EPYC, &["1 2:6>1"]),
         // Paper: sockets are packages, near is not inter.
         case("chiplet-near", EPYC, &[]).paper(),
-        // 1 | 5, 5 in package 1: those two join first, then 1 comes to them.
+        // 1 | 5, 5 in package 1: those two join first, then 1 is brought to them.
         case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>144", "1 23:56>145", "1 24:57>146", "1 25:58>147", "1 1:0>148"]).any_context(),
         // The chiplet of six cores has room for one of those; the other four come to 1.
         case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>1", "1 23:56>2", "1 24:57>3", "1 25:58>4"]),
@@ -431,8 +431,7 @@ fn every_fixture_is_used() {
     }
 }
 
-/// Rounds in which decisions are carried out: the next snapshot holds the tasks where they were put, the state and
-/// the outcomes.
+/// Rounds with carried-out decisions: the next snapshot has the tasks in their new places, the state and the outcomes.
 struct Chain {
     machine: Machine,
     config: Config,
@@ -459,7 +458,7 @@ impl Chain {
         tasks.iter_mut().find(|t| t["id"] == id).unwrap()
     }
 
-    /// One round; `fate` says what becomes of each task's move.
+    /// One round; `fate` gives the outcome of each task's move.
     fn step(&mut self, fate: impl Fn(u32) -> Outcome) -> Answer {
         self.round += 1;
         self.snapshot["at_s"] = (f64::from(self.round) / 10.0).into();
@@ -523,7 +522,7 @@ fn out_reluctantly_and_home_when_it_meets_remote_memory() {
     }
     chain.task(2)["remote"] = 200_000.into();
     assert!((0..3).all(|_| chain.moves().is_empty()));
-    // 4 shares no more: it makes way, and 2 is home for good.
+    // 4 no longer shares: it makes room, and 2 is home for good.
     chain.task(4)["intra"] = 0.into();
     assert_eq!(chain.moves(), ["2 2:4>3", "2 4:3>4"]);
     assert!((0..3).all(|_| chain.moves().is_empty()));
@@ -558,7 +557,7 @@ fn heuristic_predicts_table_4_1() {
         let ctx = Ctx { topology: &topology, machine: &high.or(profile), apps: &apps, config: &config };
         let answer = Snapshot::parse(&snapshot, &topology).unwrap().decide(&ctx, &cotenant_policies::Heuristic);
         let mut map = ['.'; 8];
-        map[0] = 'X'; // where task 0 stands already, if nothing is said of it
+        map[0] = 'X'; // task 0 stays there if the answer does not move it
         for m in &answer.moves {
             assert_eq!(m.to_cpus.len(), 1);
             map[m.to_cpus[0].index()] = if m.task.unwrap().0 < 4 { 'X' } else { '*' };

@@ -1,8 +1,8 @@
 //! Recordings in `fixtures/recordings`: one of each format version, which must stay readable for ever, and a run of
 //! `sam` whose decisions must not change unnoticed.
 //!
-//! `COTENANT_BLESS=1 cargo test -p cotenant-record golden_recordings` writes the run of `sam` anew after a change
-//! that was meant, and the file of a format version that has none yet; it never replaces the latter.
+//! `COTENANT_BLESS=1 cargo test -p cotenant-record golden_recordings` rewrites the run of `sam` after an intended
+//! change, and creates the file of a new format version; it never replaces such a file.
 
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
@@ -38,6 +38,7 @@ fn write(name: &str, bytes: &[u8]) {
 
 /// package 0: sharers 0 and 1 │ package 1: sharer 2 of the same app, sharer 3 that may not be moved, a task that
 /// comes and goes
+/// Holds record/old.
 #[test]
 fn format_1_is_readable() {
     if bless() && VERSION == 1 && !path("format-1.rec").exists() {

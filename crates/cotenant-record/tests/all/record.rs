@@ -1,4 +1,4 @@
-//! What is recorded comes back: rounds exactly as they were, whatever happens to the end of the file.
+//! Recordings read back exactly, whatever happens to the end of the file.
 
 use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
 use cotenant_model::histogram::{Bucket, Clipped, Histogram};
@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Two sharers apart, a memory-bound task, one that may not be moved, one that comes and goes.
+/// Two sharers apart, a memory-bound task, an immovable one, and one that exists for a while.
 fn script() -> Vec<Role> {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     vec![
@@ -40,7 +40,7 @@ fn read(bytes: &[u8]) -> (Header, Vec<RecordedRound>, Tail) {
     (recording.header().clone(), rounds, recording.tail().unwrap().clone())
 }
 
-/// The rounds of a run as the observer saw them.
+/// The rounds of a run as observed.
 fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
     let mut rounds = Vec::new();
     drive(host, &Gather, &header.ctx(), header.mode, |r| {
@@ -57,6 +57,8 @@ fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
     rounds
 }
 
+/// Promise record/old: A recording holds the machine as it was calibrated, and recordings of earlier versions stay
+/// readable.
 #[test]
 fn a_calibrated_machine_is_recorded_by_its_figures() {
     let plain = header("gather", Mode::Observe);
@@ -87,9 +89,11 @@ fn a_run_comes_back_as_it_was() {
     }
 }
 
+/// Promise record/damaged: A cut or damaged recording is used up to there; a full disk or the size limit ends the
+/// recording, not the run.
 #[test]
 fn cut_anywhere_the_rest_is_used() {
-    // Blocks of one round each, so that the good prefix is known at every cut.
+    // Blocks of one round each, so that the good prefix is known for every cut.
     let header = header("gather", Mode::Enforce);
     let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
     let mut ends = vec![writer.written() as usize];
@@ -118,6 +122,7 @@ fn cut_anywhere_the_rest_is_used() {
     }
 }
 
+/// Holds record/damaged.
 #[test]
 fn what_follows_a_damaged_block_is_not_believed() {
     let header = header("gather", Mode::Enforce);
@@ -146,6 +151,7 @@ fn other_files_and_newer_versions_are_refused_with_a_remedy() {
 
 /// What is known before the start stands in the first round, what is known at the end in the end mark, where the limit
 /// leaves room for it; without names in a recording that has none.
+/// Holds run/busy.
 #[test]
 fn what_used_the_machine_is_recorded() {
     let usage = |others| {
@@ -183,6 +189,7 @@ fn what_used_the_machine_is_recorded() {
     assert!(!format!("{nameless:?}").contains("/a.scope"), "no control group");
 }
 
+/// Holds record/damaged.
 #[test]
 fn the_size_limit_ends_the_recording_and_not_the_run() {
     let header = header("gather", Mode::Enforce);
@@ -206,7 +213,7 @@ fn the_size_limit_ends_the_recording_and_not_the_run() {
     assert!(refused.to_string().contains("raise --record-limit"), "{refused}");
 }
 
-/// Takes so many bytes, then has no space left.
+/// Accepts this many bytes, then reports a full disk.
 struct Full {
     kept: Vec<u8>,
     room: usize,
@@ -227,6 +234,7 @@ impl Write for Full {
     }
 }
 
+/// Holds record/damaged.
 #[test]
 fn a_full_disk_is_reported_once_and_keeps_what_was_written() {
     let header = header("gather", Mode::Enforce);
@@ -312,6 +320,7 @@ fn readings_that_are_no_numbers_are_left_out() {
     assert!(unwritable(|h| h.config.foreign_busy = f64::NAN), "it would not read back");
 }
 
+/// Holds record/old.
 #[test]
 fn applications_of_older_recordings_are_read() {
     let reading = r#"{"value":1.5,"direction":"lower_is_better","window":{"secs":1,"nanos":0},"count":3}"#;
@@ -428,7 +437,7 @@ proptest! {
         let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
         let mut expected = Vec::new();
         for (i, pair) in samples.windows(2).enumerate().filter(|(i, _)| *i != gap) {
-            // One round is missing: the writer must notice that `prev` is not what it recorded last.
+            // One round is missing: the writer must detect that `prev` is not its last sample.
             let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
             let view = View::new(&pair[0], &pair[1]);
             let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);
@@ -443,6 +452,7 @@ proptest! {
     }
 }
 
+/// Holds place/stable.
 #[test]
 fn what_was_the_default_holds_in_recordings_of_before() {
     let settings = |policy: &str, defaults, text: &str| -> Settings {

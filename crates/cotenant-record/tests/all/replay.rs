@@ -1,4 +1,4 @@
-//! Replay decides on recorded placements, and the same policy decides the same again.
+//! Replay on recorded placements: the same policy decides the same.
 
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
@@ -8,7 +8,7 @@ use cotenant_record::replay::{Replayed, outcome_in, replay};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
 use cotenant_record::{Header, RecordedRound, Recording};
 
-/// Three sharers of which one stands on package 0; task 2 may not be moved.
+/// Three sharers, one of them on package 0; task 2 cannot be moved.
 fn recorded(mode: Mode) -> (Header, Vec<RecordedRound>) {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     let header = header("gather", mode);
@@ -22,11 +22,13 @@ fn replayed(header: &Header, rounds: &[RecordedRound], policy: &dyn DynPolicy) -
     replay(rounds.to_vec(), &[&header.policy], vec![Rule::all(policy, &header.ctx())]).collect()
 }
 
-/// The tasks that each round's replayed decision moves.
+/// The tasks moved by each round's replayed decision.
 fn moved(rounds: &[Replayed]) -> Vec<Vec<u32>> {
     rounds.iter().map(|r| r.orders.iter().map(|o| o.action.task().unwrap().0).collect()).collect()
 }
 
+/// Promise record/replay: The same policy decides the same again on replay, and Python gets the tables and figures of
+/// the command.
 #[test]
 fn the_same_policy_decides_the_same_again() {
     for mode in [Mode::Advise, Mode::Enforce] {
@@ -43,7 +45,7 @@ fn the_same_policy_decides_the_same_again() {
 
 #[test]
 fn the_recorded_outcomes_are_what_the_policy_remembers() {
-    // Task 2 is denied in rounds 0, 2, 4, …: after each failure `gather` leaves it alone for one round.
+    // Task 2 is denied in rounds 0, 2, 4, …: `gather` skips it for one round after each failure.
     let (header, rounds) = recorded(Mode::Enforce);
     let expected: Vec<Vec<u32>> = (0..8)
         .map(|i| {
@@ -61,8 +63,8 @@ fn the_recorded_outcomes_are_what_the_policy_remembers() {
 
 #[test]
 fn every_round_stands_on_the_recorded_placements() {
-    // Nothing moved under `none`: the sharers stay apart, and in each round `gather` would move both; it learns from
-    // the placements of the next round that it did not happen, and so waits one round in between.
+    // Under `none` nothing moved and the sharers stay apart, so that `gather` would move both. The next round's
+    // placements show that nothing happened, so it skips every second round.
     let (mut header, _) = recorded(Mode::Enforce);
     header.policy = "none".to_owned();
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
@@ -72,7 +74,7 @@ fn every_round_stands_on_the_recorded_placements() {
     assert_eq!(moved(&again), [vec![1], vec![], vec![1], vec![]]);
     assert!(!again[0].agrees() && again[1].agrees());
     assert_eq!((again[0].only_replayed().collect::<Vec<_>>(), again[0].only_recorded().count()), (vec![0], 0));
-    // The other way round: what `gather` did, `none` would not have done.
+    // Conversely, `none` would not have ordered the moves of `gather`.
     let (header, rounds) = recorded(Mode::Enforce);
     let quiet = replayed(&header, &rounds, &cotenant_policies::None);
     assert_eq!(moved(&quiet), vec![Vec::<u32>::new(); 8]);

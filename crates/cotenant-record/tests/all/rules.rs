@@ -1,4 +1,4 @@
-//! Several policies at once: each decides about what it owns, and hears that the rest was denied.
+//! Several policies at once: each decides about its own tasks, and its other orders are reported as denied.
 
 use cotenant_model::action::{Effect, Proposal, Reason};
 use cotenant_model::host::{Host, HostError, Mode, Wake, drive_all};
@@ -14,12 +14,12 @@ use cotenant_record::{Header, RecordWriter, RecordedRound, RecordedRule, Recordi
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Looks every so often, or glances, and each time wants a nap of app 1 and every task that it sees on CPU 15.
+/// Samples fully or glances at an interval, and each time orders a nap of app 1 and every visible task onto CPU 15.
 struct Napper(Duration, bool);
 
 impl Policy for Napper {
     const SECTION: &'static str = "napper";
-    /// How often it has decided, and what it was denied.
+    /// Number of decisions, and the denied orders.
     type State = (u32, Vec<Action>);
     type Settings = NoSettings;
 
@@ -48,7 +48,7 @@ impl Policy for Napper {
     }
 }
 
-/// Tasks 0-2 of app 0 share data, of which one stands on package 0; task 3 is of app 1.
+/// Tasks 0-2 of app 0 share data, one of them on package 0; task 3 is of app 1.
 fn host() -> Scripted {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     Scripted::new(&[sharer(0), sharer(10), sharer(11), Role::new(1, 12)], 12)
@@ -82,7 +82,7 @@ fn each_decides_when_it_is_due_about_what_it_owns() {
             }
         }
         if round.rule == 1 {
-            // It sees its own application only: what the others do is foreign load to it.
+            // It sees its own application only: the others are foreign load.
             assert_eq!(round.view.tasks.iter().map(|t| t.info.id.0).collect::<Vec<_>>(), [3]);
             assert!(round.view.cpu(CpuId(0)).is_some_and(|cpu| cpu.foreign > 0.9));
             assert_eq!(round.view.interval, Duration::from_millis(if times[&1].len() == 1 { 100 } else { 300 }));
@@ -94,7 +94,7 @@ fn each_decides_when_it_is_due_about_what_it_owns() {
     .unwrap();
     assert_eq!(times[&0], (1..=12).map(|i| i * 100).collect::<Vec<_>>());
     assert_eq!((&times[&1], naps), (&vec![100, 400, 700, 1_000], 4));
-    // Placement of app 1 is the first rule's.
+    // The first rule owns the placement of app 1.
     let (rounds, denied) = last.take::<Napper>().unwrap();
     let place = Action::Place { task: TaskId(3), contexts: CpuSet::single(CpuId(15)) };
     assert_eq!((rounds, denied), (4, vec![place; 3]));
@@ -114,7 +114,7 @@ fn a_late_wake_serves_all_whose_time_has_come() {
     assert_eq!(times, [each.clone(), each]);
 }
 
-/// Waits to the moment that is wanted, for a second.
+/// Waits until the requested moment, at most a second.
 struct Punctual(Scripted, Time);
 
 impl Host for Punctual {
@@ -220,7 +220,7 @@ fn a_recording_of_several_rules_replays() {
         assert!(round.agrees());
         assert_eq!(Some(&round.decision), round.round.decision.as_ref());
     }
-    // Without names, rules still own the same applications.
+    // Rules still own the same applications in a redacted recording.
     let recording = Recording::read(&*redacted).unwrap();
     let owned: Vec<Owns> = recording.header().rules.iter().map(|rule| rule.owns.clone()).collect();
     assert_ne!(owned[1], header.rules[1].owns);

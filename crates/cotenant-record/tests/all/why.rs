@@ -1,5 +1,4 @@
-//! `why` tells what was done and what came of it, and where nothing was done how far the signals were from the
-//! thresholds.
+//! `why` reports orders and their results, and without orders the signals' distance from the thresholds.
 
 use cotenant_model::action::{Order, Outcome};
 use cotenant_model::histogram::{Bucket, Histogram};
@@ -53,8 +52,8 @@ remark of gather from 0.200 s on, in 3 rounds: task 2 could not be moved: Denied
     assert_eq!(answer.to_string(), expected);
 }
 
-/// The same with latencies that the program reports and a metric from outside, which is read every other round; and one
-/// thread of the application waits for a CPU.
+/// The same with reported latencies and an external metric read every other round; one thread of the application waits
+/// for a CPU.
 struct Measured(Scripted);
 
 impl Host for Measured {
@@ -102,7 +101,7 @@ fn what_programs_report_and_metrics_tell_stands_beside_a_move() {
     assert!(!text.contains("waiting"), "only another thread of it waited: {text}");
 }
 
-/// Between two looks at the tasks a rule only glances: their counts are those of the last look.
+/// A rule glances between two full samples: task counts are those of the last full one.
 struct Glancing {
     host: Scripted,
     seen: Sample,
@@ -134,6 +133,7 @@ impl Host for Glancing {
     }
 }
 
+/// Holds record/why.
 #[test]
 fn what_tasks_did_is_told_from_look_to_look() {
     let glancing = || Glancing { host: Scripted::new(&script(), 12), seen: Sample::default(), samples: 0 };

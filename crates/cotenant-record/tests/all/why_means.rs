@@ -1,4 +1,4 @@
-//! `why` about naps, limits and pauses: what is in force at a moment, or was, and why.
+//! `why` about naps, limits and pauses: what is in force at a moment, and why.
 
 use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome, Proposal, Reason};
 use cotenant_model::host::{Host, HostError, Mode, Wake};
@@ -15,11 +15,11 @@ use std::time::Duration;
 const HIGH: AppId = AppId(0);
 const LOW: AppId = AppId(1);
 
-/// Two threads of low priority beside one of high priority, and a third program that nobody cares for. The machine
-/// obeys, but for one limit of caches.
+/// Two low-priority threads beside a high-priority one, and an unrelated third program. The machine carries out every
+/// order except one cache limit.
 struct Obedient(Scripted);
 
-/// The limit that is refused.
+/// The refused limit.
 const REFUSED: u32 = 100;
 
 impl Host for Obedient {
@@ -29,7 +29,7 @@ impl Host for Obedient {
 
     fn sample(&mut self) -> Result<Sample, HostError> {
         let mut sample = self.0.sample()?;
-        // For a fifth of the time the thread of high priority waits for a CPU.
+        // For a fifth of the time the high-priority thread waits for a CPU.
         sample.tasks[0].counters.set(Signal::RunQueueWait, Count::exact(sample.at.0 / 5));
         Ok(sample)
     }
@@ -52,7 +52,7 @@ impl Host for Obedient {
     }
 }
 
-/// Orders as a script has them, by tenths of a second.
+/// Scripted orders, by tenths of a second.
 struct Orders(fn(u64) -> Vec<(Action, &'static str)>);
 
 impl Policy for Orders {
@@ -124,16 +124,17 @@ fn ask(bytes: &[u8], what: &str, at: Option<u64>) -> Answer {
     why(&header, recording.by_ref(), &what.parse().unwrap(), at.map(Time::from_millis))
 }
 
-/// What holds, in short: whom and what, and whether.
+/// Orders in force, in short: subject, effect and state.
 fn standing(answer: &Answer) -> Vec<(String, Force)> {
     let short = |text: String| text.split_once("; ").unwrap().0.to_owned();
     answer.standing.iter().map(|standing| (short(standing.told.what.to_string()), standing.force)).collect()
 }
 
+/// Holds see/waits, record/why.
 #[test]
 fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     let bytes = recording(Mode::Enforce, roles());
-    // At 0.5 s: a nap that goes on, both limits.
+    // At 0.5 s: a nap in progress, and both limits.
     let expected = "\
 0.300 s  app 1 (program1) → naps for 250 ms; controller: program0 lost 20.0 % of its speed alone ≥ 4.0 %; contention
          applied; in force at 0.500 s; 3 naps by 3 orders since 0.100 s
@@ -154,7 +155,7 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
 ";
     let text = ask(&bytes, "app:1", Some(500)).to_string();
     assert!(text.starts_with(expected), "{text}");
-    // By whatever name: its own, that of one of its threads, that of the program for whose sake it is.
+    // By any name: its own, that of one of its threads, or that of the program that benefits.
     for what in ["program1", "worker2", "tid:1001", "program0", "app:0"] {
         let app = |standing: &(String, Force)| standing.0.starts_with("app ");
         let told: Vec<_> = standing(&ask(&bytes, what, Some(500))).into_iter().filter(app).collect();
@@ -163,6 +164,7 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     assert_eq!(ask(&bytes, "program2", Some(500)).standing, [], "nothing of this concerns it");
 }
 
+/// Holds record/why.
 #[test]
 fn a_moment_is_what_held_then() {
     use Force::{InForce, NotApplied, Over, Withdrawn};
@@ -193,6 +195,7 @@ fn a_moment_is_what_held_then() {
     assert_eq!(at(60_000), end, "the end is the last that is known");
 }
 
+/// Holds record/why.
 #[test]
 fn without_a_moment_moves_are_all_told_and_the_rest_as_it_is_at_the_end() {
     let bytes = recording(Mode::Enforce, roles());
@@ -201,11 +204,11 @@ fn without_a_moment_moves_are_all_told_and_the_rest_as_it_is_at_the_end() {
     let (one, two) = (Some(TaskId(1)), Some(TaskId(2)));
     assert_eq!(moves, [(0.4, one), (0.6, two), (0.9, two)]);
     assert_eq!(standing(&answer), standing(&ask(&bytes, "program1", Some(1_000)))[..5]);
-    // Who is of high priority is not moved, and says why not.
+    // A high-priority program is not moved, and the answer gives the reason.
     let answer = ask(&bytes, "worker0", None);
     assert_eq!(answer.unmoved[0].verdict, "its speed is kept; what is done for that is done to others");
     assert!(ask(&bytes, "worker3", None).unmoved[0].verdict.contains("neither high nor low"), "program2");
-    // All that was ordered at a time, whoever it is about.
+    // All orders at a time, about any subject.
     let answer = ask(&bytes, "0.3s..0.4s", None);
     let told: Vec<_> = answer.moves.iter().map(|told| told.what.to()).collect();
     let caches = "at most 25.0 % of cache ways and memory bandwidth";

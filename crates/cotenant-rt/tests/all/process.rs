@@ -1,5 +1,5 @@
-//! What this process reports, as another one would find it: in the anonymous file behind `/proc/self/fd`. Each test
-//! is a process of its own, so that none sees the counts of another.
+//! Reports of this process as another one would find them: in the anonymous file behind `/proc/self/fd`. Each test has
+//! its own process, so that counts do not mix.
 
 use cotenant_rt::layout::{BYTES, MAGIC, MAJOR, Region, SEALS, SLOTS, bucket_of};
 use std::fs::File;
@@ -93,6 +93,8 @@ fn a_limit_of_file_sizes_does_not_end_the_program() {
     assert!(file_of(me()).is_none());
 }
 
+/// Promise speed/reports: Reports of all threads add up, also of those that ended; a forked child and an executed
+/// program report for themselves.
 #[test]
 fn reports_of_all_threads_add_up_and_outlive_them() {
     if !alone("reports_of_all_threads_add_up_and_outlive_them") {
@@ -117,6 +119,7 @@ fn reports_of_all_threads_add_up_and_outlive_them() {
     assert_eq!((latencies(bucket_of(1_000)), latencies(319)), (1, 1));
 }
 
+/// Holds speed/reports.
 #[test]
 fn more_threads_than_slots_share_one() {
     if !alone("more_threads_than_slots_share_one") {
@@ -139,6 +142,7 @@ fn more_threads_than_slots_share_one() {
     assert!(by_slot[1..].iter().all(|units| *units == 101));
 }
 
+/// Holds speed/reports.
 #[test]
 fn a_forked_child_reports_for_itself() {
     if !alone("a_forked_child_reports_for_itself") {
@@ -146,8 +150,7 @@ fn a_forked_child_reports_for_itself() {
     }
     let slot = cotenant_rt::units_slot();
     cotenant_rt::units(5);
-    // SAFETY: the child calls nothing but this library, which is made for that, reads its own file, and leaves by
-    // _exit.
+    // SAFETY: the child only calls this library, which allows that, reads its own file, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         cotenant_rt::units(7);
@@ -166,16 +169,17 @@ fn a_forked_child_reports_for_itself() {
 }
 
 unsafe extern "C" {
-    /// What `libcotenant-mpi` counts in.
+    /// The counter of `libcotenant-mpi`.
     fn cotenant_mpi_1() -> *const AtomicU64;
 }
 
+/// Holds speed/harmless.
 #[test]
 fn a_forked_child_counts_its_own_calls_of_mpi() {
     if !alone("a_forked_child_counts_its_own_calls_of_mpi") {
         return;
     }
-    // SAFETY: it takes nothing, and what it returns stays valid for ever.
+    // SAFETY: it takes nothing, and its result stays valid forever.
     let calls = unsafe { &*cotenant_mpi_1() };
     calls.fetch_add(5, Relaxed);
     // SAFETY: the child adds to a count, and leaves by _exit.
@@ -199,7 +203,7 @@ fn a_child_does_not_close_what_took_over_the_descriptor() {
     }
     cotenant_rt::init();
     let fd: i32 = paths_of(me())[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
-    // SAFETY: daemons close what they do not know; then another file gets the number.
+    // SAFETY: daemons close unknown descriptors; then another file gets the number.
     unsafe { libc::close(fd) };
     let other = File::open("/proc/self/status").unwrap();
     assert_eq!(other.as_raw_fd(), fd);
@@ -218,6 +222,7 @@ fn a_child_does_not_close_what_took_over_the_descriptor() {
     assert_eq!(status, 0);
 }
 
+/// Holds speed/reports.
 #[test]
 fn an_executed_program_begins_anew() {
     if !alone("an_executed_program_begins_anew") {
@@ -240,12 +245,13 @@ impl Drop for Late {
 
 thread_local!(static LATE: Late = const { Late });
 
+/// Holds speed/reports.
 #[test]
 fn a_thread_that_ends_can_still_report() {
     if !alone("a_thread_that_ends_can_still_report") {
         return;
     }
-    // Destructors run in the reverse order of first use, or not: before and after that of the library's own.
+    // Destructors run in the reverse order of first use, or not: before and after the library's own.
     for late_first in [true, false] {
         std::thread::spawn(move || {
             if late_first {

@@ -1,4 +1,4 @@
-//! A measured program on a core with other private caches than the one that it was measured on.
+//! Translates a measured program to a core whose private caches differ from those of the core it was measured on.
 
 use super::{Curve, Phase, Program};
 
@@ -7,21 +7,19 @@ use super::{Curve, Phase, Program};
 pub struct Private {
     /// Bytes of the last private cache of a core.
     pub bytes: f64,
-    /// Whether the last-level cache holds what the private caches hold, too (Intel's servers before Skylake), or
-    /// something else.
+    /// Whether the last-level cache is inclusive, as in Intel's servers before Skylake.
     pub inclusive: bool,
-    /// Part of the private caches' lines that are used again before they leave, 0–1. An inclusive last level takes
-    /// them away when it evicts them.
+    /// Fraction (0–1) of the lines in private caches that are used again before they leave. An inclusive last level
+    /// evicts them early.
     pub in_use: f64,
 }
 
-/// Points of the exponential below the smallest measured size that straight lines between them follow to a percent.
+/// Points below the smallest measured size, placed so that straight lines between them follow the exponential to 1 %.
 const POINTS: u32 = 12;
 
 impl Private {
-    /// Bytes of a program that an inclusive last level holds only because they stand in a private cache and come
-    /// again at once when it evicts them: it does not see them used. None of a program of whose private caches
-    /// nothing is known.
+    /// Bytes that an inclusive last level holds only because private caches use them: it does not see those uses,
+    /// evicts the lines, and they return at once. 0 where the program's private caches are unknown.
     pub fn kept(&self, phase: &Phase) -> f64 {
         let known = self.inclusive && phase.private_bytes.is_some();
         if known { self.in_use * self.bytes.min(phase.footprint_bytes) } else { 0.0 }
@@ -32,18 +30,15 @@ impl Private {
         Program { phases: program.phases.iter().map(|p| self.phase(p)).collect(), ..program.clone() }
     }
 
-    /// A phase as these cores run it. Misses to memory belong to all the bytes of both caches together: the measured
-    /// ones to `private_bytes` and what was held of the last-level cache, here to the bytes held where that includes
-    /// the private cache, else to both. Accesses to the last-level cache are the misses of the private cache alone:
-    /// where that is smaller than the measured one, the slope of the curve at nothing held says how many more.
-    /// Unchanged where `private_bytes` is not known.
+    /// A phase as these cores run it; unchanged where `private_bytes` is not known. Misses to memory depend on the
+    /// bytes of both caches together, unless the last level is inclusive. A private cache smaller than the measured one
+    /// sends more accesses to the last level; the slope of the curve at 0 bytes gives how many.
     pub fn phase(&self, phase: &Phase) -> Phase {
         let Some(measured) = phase.private_bytes else { return phase.clone() };
         let less = if self.inclusive { measured } else { measured - self.bytes };
         let start = if self.inclusive { self.bytes } else { 0.0 };
         let more = phase.miss_ratio.beyond(start - less);
-        // Straight lines below the smallest measured size and between the measured sizes; where these lie below
-        // `start`, nothing is left of them.
+        // Straight lines below the smallest measured size and between measured sizes; points below `start` are dropped.
         let known = phase.miss_ratio.points();
         let first = (known[0].0 + less).max(start);
         let below = (0..POINTS).map(|i| start + (first - start) * f64::from(i) / f64::from(POINTS));

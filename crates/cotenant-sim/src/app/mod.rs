@@ -1,5 +1,4 @@
-//! Applications as the simulator knows them: what a program does alone, in figures that were measured or are called
-//! assumptions.
+//! Applications as the simulator knows them: what a program does alone, from measured or assumed figures.
 
 mod carry;
 mod parse;
@@ -16,16 +15,16 @@ pub const LINE: f64 = 64.0;
 pub struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
-    /// From points (bytes, misses per access): bytes rise, ratios lie in 0–1 and do not rise. `None` where they do not.
+    /// From points (bytes, misses per access): bytes rise, ratios are in 0–1 and never rise. `None` otherwise.
     pub fn new(points: Vec<(f64, f64)>) -> Option<Self> {
         let sound = |p: &(f64, f64)| p.0.is_finite() && p.0 > 0.0 && (0.0..=1.0).contains(&p.1);
         let ordered = points.windows(2).all(|p| p[0].0 < p[1].0 && p[0].1 >= p[1].1);
         (!points.is_empty() && points.iter().all(sound) && ordered).then_some(Self(points))
     }
 
-    /// The ratio with `bytes` held: straight between points; below the first an exponential from (0, 1), which says
-    /// that every byte saves the same share of the misses that are left (nothing was measured there); constant above
-    /// the last.
+    /// The ratio with `bytes` held. Between points it is linear, above the last constant. Below the first, where
+    /// nothing was measured, it is an exponential from (0, 1): each byte saves the same fraction of the remaining
+    /// misses.
     pub fn at(&self, bytes: f64) -> f64 {
         self.beyond(bytes.max(0.0))
     }
@@ -34,9 +33,8 @@ impl Curve {
         &self.0
     }
 
-    /// [`Curve::at`], where less than nothing held stands for a smaller private cache before this one: above 1,
-    /// misses per access that there were with the measured private cache. It goes on straight from nothing held: an
-    /// extrapolation by the size of that cache.
+    /// [`Curve::at`], extended below 0 bytes, which stand for a private cache smaller than the measured one. There the
+    /// curve continues in a straight line and exceeds 1.
     fn beyond(&self, bytes: f64) -> f64 {
         let (first, at_first) = self.0[0];
         let at_first = at_first.max(1e-6);
@@ -53,10 +51,10 @@ impl Curve {
     }
 }
 
-/// What a thread does for a while.
+/// The behaviour of a thread for a while.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Instructions of one thread, > 0; `None` = the whole of a run, as many as it executes alone in two seconds.
+    /// Instructions of one thread, > 0; `None`: a whole run, as many as the thread executes alone in two seconds.
     pub instructions: Option<f64>,
     /// Cycles per instruction with an ideal last private cache, > 0.
     pub cpi: f64,
@@ -72,11 +70,10 @@ pub struct Phase {
     pub writeback_ratio: f64,
     /// Misses per access against bytes held.
     pub miss_ratio: Curve,
-    /// Bytes of the last private cache of the core that the figures were measured on, whose contents the curve does
-    /// not count; `None` where that is not known.
+    /// Bytes of the last private cache of the measured core, which the curve does not include; `None` if unknown.
     pub private_bytes: Option<f64>,
-    /// Part of its lines from memory that a prefetcher fetches ahead, 0–1: they take room and bandwidth as all do, and
-    /// count as no miss.
+    /// Fraction (0–1) of lines from memory that a prefetcher fetches ahead: they use cache and bandwidth but count as
+    /// no miss.
     pub prefetched: f64,
     /// Row-buffer locality, 0–1.
     pub row_locality: f64,
@@ -84,17 +81,17 @@ pub struct Phase {
     pub coherence_pki: f64,
 }
 
-/// Where an app's pages lie.
+/// Placement of an app's pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Pages {
-    /// On the node of the thread that touches them first: where it starts.
+    /// On the node of the thread that first touches them, at its first place.
     #[default]
     FirstTouch,
-    /// All on the node where its first thread starts: that one loads what all work on.
+    /// All on the node where its first thread starts, which loads the data that all threads use.
     FirstThread,
-    /// On all nodes alike.
+    /// Interleaved over all nodes.
     Interleave,
-    /// These shares, in the order of the nodes; they sum to 1.
+    /// These shares in the order of the nodes; they sum to 1.
     Fixed(Vec<f64>),
 }
 
@@ -103,19 +100,19 @@ pub enum Pages {
 pub struct Program {
     /// Its phases, in order; at least one.
     pub phases: Vec<Phase>,
-    /// Share of the footprint that the threads of the app have in common, 0–1: counted once per LLC domain.
+    /// Fraction of the footprint shared by the app's threads, 0–1: counted once per LLC domain.
     pub shared: f64,
     /// Whether the threads wait for each other at barriers: the app advances with its slowest thread.
     pub barrier: bool,
-    /// Where its pages lie.
+    /// Placement of its pages.
     pub pages: Pages,
-    /// Whether they are huge pages of 2 MiB: one fault and one decision of NUMA balancing for each.
+    /// Whether pages are huge (2 MiB): one fault and one decision of NUMA balancing for each.
     pub huge_pages: bool,
-    /// Cache lines, all used alike, on which its coherence events are, ≥ 1: a line that is under way to one thread
-    /// lets the others wait. `None`: so many that nobody waits.
+    /// Cache lines, all used alike, that cause its coherence events, ≥ 1: while a line moves to one thread, the others
+    /// wait for it. `None`: so many that no thread ever waits.
     pub contended_lines: Option<f64>,
-    /// Instructions of a thread after which all threads end, and others are created in their stead that go on with the
-    /// same memory, > 0; `None`: they last for the whole run.
+    /// Instructions after which all threads end and new ones continue with the same memory, > 0; `None`: threads last
+    /// for the whole run.
     pub threads_anew: Option<f64>,
     /// Keys of its figures that are assumptions, all of [`ASSUMABLE`].
     pub assumed: Vec<String>,
@@ -126,8 +123,8 @@ pub const ASSUMABLE: [&str; 8] =
     ["cpi", "llc_apki", "llc_mlp", "mlp", "footprint_bytes", "writeback_ratio", "coherence_pki", "shared"];
 
 impl Program {
-    /// With one of these figures multiplied, in all phases; of the footprint the curve's bytes, too. What is a share
-    /// or counts overlaps stays one.
+    /// A copy with one of these figures multiplied in all phases; for the footprint, the curve's bytes too. Fractions
+    /// stay within 0–1 and counts stay ≥ 1.
     pub(crate) fn scaled(mut self, key: &str, by: f64) -> Self {
         if key == "shared" {
             self.shared = (self.shared * by).min(1.0);

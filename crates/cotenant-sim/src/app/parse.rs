@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use toml::Spanned;
 
-/// Why a text of programs or a scenario is refused, and where.
+/// Why a text with programs or a scenario was rejected, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct AppError {
@@ -15,7 +15,7 @@ pub struct AppError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong and what is expected.
+    /// What is wrong and what was expected.
     pub message: String,
 }
 
@@ -45,7 +45,7 @@ struct File {
 
 type Number = Spanned<f64>;
 
-/// A program; its own figures are its only phase where it has no `phase`.
+/// A program; without a `phase` its own figures are its only phase.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramTable {
@@ -93,7 +93,7 @@ enum Policy {
     Interleave,
 }
 
-/// What is wrong, and the offset in the text.
+/// The fault, and its offset in the text.
 pub(crate) type Fault = (usize, String);
 
 /// The value, if it lies in the range.
@@ -126,7 +126,7 @@ pub(crate) fn number(
 /// What figures of a machine's simulated part belong to, in messages.
 pub(crate) const SIMULATOR: &str = "the simulator";
 
-/// The value, where there is one, if it lies in the range.
+/// The value, if it exists and is in the range.
 pub(crate) fn given(name: &str, key: &str, value: Option<&Number>, range: (f64, f64)) -> Result<Option<f64>, Fault> {
     value.map(|value| number(name, key, Some(value), None, range, 0)).transpose()
 }
@@ -206,7 +206,7 @@ fn assumable(key: Spanned<String>) -> Result<String, Fault> {
 /// Reads programs: one table `[program.NAME]` each; `docs/reference/scenario.md` describes the keys.
 ///
 /// # Errors
-/// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+/// [`AppError`] gives line and column of malformed, unknown, missing or out-of-range parts.
 pub fn parse_programs(text: &str) -> Result<BTreeMap<String, Program>, AppError> {
     let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let of_all = file.assumed.into_iter().map(assumable).collect::<Result<Vec<_>, _>>();
@@ -229,7 +229,7 @@ pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Resul
     tables.into_iter().map(one).collect()
 }
 
-/// A file of `workloads/`; the folder of that name beside `src` links to it, so that this package is whole.
+/// A file of `workloads/`; the folder of that name next to `src` links to it, so that this package is complete.
 macro_rules! workload {
     ($name:literal) => {
         include_str!(concat!("../../workloads/", $name, ".toml"))
@@ -253,12 +253,12 @@ fn read(files: &[&str]) -> BTreeMap<String, Program> {
     files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()
 }
 
-/// The programs of `workloads/` by which machines are judged.
+/// The programs of `workloads/` that calibrate machines.
 pub fn embedded() -> &'static BTreeMap<String, Program> {
     &EMBEDDED
 }
 
-/// A program of `workloads/`: of [`embedded`], or of the suites besides, by which no machine is judged.
+/// A program of `workloads/`: of [`embedded`], or of the suites that calibrate no machine.
 pub fn known(name: &str) -> Option<&'static Program> {
     EMBEDDED.get(name).or_else(|| SUITES.get(name))
 }

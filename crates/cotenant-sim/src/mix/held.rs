@@ -1,15 +1,14 @@
-//! How much of a shared cache each program holds when nothing changes any more.
+//! How much of a shared cache each program holds in the steady state.
 //!
-//! Both replacements evict by one number that is the same for every line of the cache, whoever's it is. A program
-//! among others is therefore where it would be alone in a cache of as many bytes as it holds among them, and its own
-//! curve says how long that takes: alone, what goes equals what comes.
+//! Both replacement policies evict by one number common to all lines of the cache. So a program among others behaves as
+//! it would alone in a cache of the size it holds, where evictions equal insertions.
 
 use crate::app::Phase;
 use crate::occupancy::Replacement;
 
 const STEPS: usize = 1024;
 
-/// How long lines last with so many bytes held, for each program.
+/// How long lines last with this many bytes held, for each program.
 pub struct Lasting {
     step: f64,
     /// Per program: bytes accessed until `i` steps are held.
@@ -17,14 +16,13 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Of programs in a cache of `capacity` bytes; `kept` bytes of each come again as soon as they are evicted, and
-    /// so are always there.
+    /// For programs in a cache of `capacity` bytes; `kept` bytes of each return as soon as they are evicted, and so are
+    /// always present.
     ///
-    /// * `random`: every line lasts equally long on average, and by Little's law that is bytes held over bytes that
-    ///   come: `(o − kept) / (rate · m(o))`.
-    /// * `lru`: every line is evicted at the same age, and a program holds what it has filled by then, starting
-    ///   with what is kept: `∫ do / (rate · m(o))` (Denning's working set of that age; Che's approximation for shared
-    ///   LRU).
+    /// * `random`: every line lasts equally long on average; by Little's law that is bytes held over bytes inserted:
+    ///   `(o − kept) / (rate · m(o))`.
+    /// * `lru`: every line is evicted at the same age. A program holds what it has filled by that age, starting with
+    ///   what is kept: `∫ do / (rate · m(o))` (Denning's working set of that age; Che's approximation for shared LRU).
     pub fn new(replacement: Replacement, capacity: f64, programs: &[&Phase], kept: &[f64]) -> Self {
         let step = capacity / STEPS as f64;
         let misses = |p: &Phase, steps: f64| p.miss_ratio.at(steps * step).max(1e-9);
@@ -43,13 +41,13 @@ impl Lasting {
         Self { step, accessed: programs.iter().zip(kept).map(one).collect() }
     }
 
-    /// Bytes that each program holds, given the bytes that it accesses per second, and seconds until a line that
-    /// nobody uses is evicted. The bytes sum to the capacity.
+    /// Bytes held by each program, given its accessed bytes per second, and the seconds until an unused line is
+    /// evicted. The bytes sum to the capacity.
     pub fn held(&self, rates: &[f64]) -> (Vec<f64>, f64) {
         let (mut low, mut high) = (-69.0_f64, 69.0_f64);
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
-            // The first time at which it is full: one program alone never has more.
+            // The time at which the cache is full: no program alone holds more.
             if self.after(middle.exp(), rates).iter().sum::<f64>() >= self.capacity() * (1.0 - 1e-9) {
                 high = middle;
             } else {
@@ -63,7 +61,7 @@ impl Lasting {
         self.step * STEPS as f64
     }
 
-    /// What each holds where lines last so many seconds.
+    /// Bytes held by each if lines last this many seconds.
     fn after(&self, seconds: f64, rates: &[f64]) -> Vec<f64> {
         let one = |(accessed, rate): (&Vec<f64>, &f64)| {
             let bytes = rate * seconds;

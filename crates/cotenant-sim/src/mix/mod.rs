@@ -1,8 +1,7 @@
-//! The steady state of programs that run beside each other, each on its own core, all restarted until the slowest has
-//! ended once.
+//! The steady state of co-running programs, each on its own core, all restarted until the slowest has ended once.
 //!
-//! Two unknowns meet in a fixed point: what each program holds of the shared cache (by the pace at which each fills
-//! it) and how fast it runs (by its misses and the load of the memory).
+//! A fixed point of two unknowns: the part of the shared cache that each program holds, set by its fill rate, and its
+//! speed, set by its misses and the load of memory.
 
 mod held;
 
@@ -41,15 +40,15 @@ pub enum MixError {
     /// More programs than cores.
     #[error("{programs} programs, but there are {cores} cores; name at most {cores}")]
     TooMany {
-        /// Programs asked for.
+        /// Programs requested.
         programs: usize,
-        /// Cores there are.
+        /// Cores available.
         cores: usize,
     },
     /// Nothing to run.
     #[error("no program is named; name at least one")]
     Empty,
-    /// Several caches or memories: where the programs stand would matter.
+    /// Several caches or memories: the result would depend on where the programs run.
     #[error(
         "a mix needs a machine with one last-level cache and one memory node; this one has {caches} and {nodes}: write a scenario"
     )]
@@ -59,7 +58,7 @@ pub enum MixError {
         /// Memory nodes.
         nodes: usize,
     },
-    /// Shared caches before the last: where the programs stand would matter.
+    /// Shared caches before the last: the result would depend on where the programs run.
     #[error(
         "a mix needs a machine whose cores share the last cache only; on this one some share level {level}, too: write a scenario"
     )]
@@ -67,7 +66,7 @@ pub enum MixError {
         /// The first such level.
         level: u8,
     },
-    /// No speeds were found.
+    /// The solver found no speeds.
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
     /// The fixed point was not reached.
@@ -88,11 +87,11 @@ pub enum MixError {
 const ROUNDS: usize = 5_000;
 const CLOSE: f64 = 1e-5;
 
-/// Finds the steady state of `programs` on `machine`; of a program with phases, its first.
+/// Finds the steady state of `programs` on `machine`; a program with phases uses its first.
 ///
 /// # Errors
-/// With no program, with more programs than cores, on a machine with several last-level caches, or where the
-/// iteration does not settle.
+/// Without programs, with more programs than cores, on a machine with several last-level caches, or if the iteration
+/// does not settle.
 pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixError> {
     let (caches, nodes, cores) = (machine.caches.len(), machine.nodes(), machine.topology.cores().len());
     if programs.is_empty() {
@@ -161,13 +160,13 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     Err(MixError::Unsteady { rounds: ROUNDS, change, held })
 }
 
-/// One program with so many bytes of the cache, `again` of whose lines per instruction are fetched once more since an
-/// inclusive cache evicted them from under a private one: misses and accesses beside those of its curve. Nothing
-/// fetches these ahead.
+/// Demand of a program with `held` bytes of the cache. `again` counts lines per instruction refetched because an
+/// inclusive cache evicted them from a private one; they add to the curve's misses and accesses, and are not
+/// prefetched.
 ///
 /// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`,
-/// `L_0` being the latency at which `mlp` was measured, and never less than the time that its misses take with all
-/// the lines under way that a core can have (Little's law): prefetching hides latency only so far.
+/// where `L_0` is the latency at which `mlp` was measured. It is at least the time of its misses with all of a core's
+/// lines in flight (Little's law), which limits prefetching.
 fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64, again: f64) -> Demand {
     let accesses = p.llc_apki / 1000.0 + again;
     let own = p.llc_apki / 1000.0 * p.miss_ratio.at(held);

@@ -1,7 +1,7 @@
-//! The best mapping: all classes where they are few enough, else the best of a seeded local search, labelled so.
+//! The best mapping: all classes if they are few, otherwise the best of a seeded local search, marked as such.
 //!
-//! A search over mappings stands outside the policies: it needs something that knows how good a mapping is, such as a
-//! simulator. It has no clock either: its caller measures time, and ends it by an error.
+//! The search is no policy: it needs an evaluation of mappings, such as a simulator. It has no clock: its caller
+//! measures time, and ends it by an error.
 
 mod starts;
 
@@ -11,27 +11,27 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// The search ends after so many restarts in a row that come upon nothing new.
+/// The search ends after this many restarts in a row that find nothing new.
 const PATIENCE: usize = 100;
-/// Values that differ by less than half of this count as equal to a climb, and the guide decides.
+/// Values closer than half of this count as equal in a climb, and the guide decides.
 const GRAIN: f64 = 1e-4;
 
-/// How much is tried.
+/// Limits of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most classes that are all evaluated; where there are more, the search takes over.
+    /// Most classes that are all evaluated; with more, the local search takes over.
     pub classes: usize,
     /// Most evaluations of the search.
     pub evaluations: usize,
 }
 
-/// What a mapping is worth.
+/// The value of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worth {
-    /// What is to be as high as possible, of the order of 1.
+    /// To be maximized, of the order of 1.
     pub value: f64,
-    /// Where values are as good as equal, the way up: a program with barriers goes as fast as its slowest thread, so
-    /// that most single moves change nothing but how fast the others could go.
+    /// Breaks ties between values. With barriers a program is as fast as its slowest thread, so that most single moves
+    /// change only how fast the others could run.
     pub guide: f64,
 }
 
@@ -43,26 +43,26 @@ impl From<f64> for Worth {
 }
 
 impl Worth {
-    /// What is no number counts as the lowest.
+    /// NaN counts as the lowest.
     fn numbers(self) -> Self {
         let number = |x: f64| if x.is_nan() { f64::NEG_INFINITY } else { x };
         Self { value: number(self.value), guide: number(self.guide) }
     }
 
-    /// A total order, so that no climb goes in circles.
+    /// A total order, so that no climb cycles.
     fn cmp(&self, other: &Self) -> Ordering {
         let step = |x: f64| (x / GRAIN).round();
         step(self.value).total_cmp(&step(other.value)).then(self.guide.total_cmp(&other.guide))
     }
 }
 
-/// What is known about the best mapping.
+/// How certain the best mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Label {
     /// Every class was evaluated: none is better.
     #[serde(rename = "optimal")]
     Optimal,
-    /// The best of those that the search came upon.
+    /// The best found by the search.
     #[serde(rename = "best found")]
     BestFound,
 }
@@ -74,31 +74,31 @@ pub struct Best {
     pub mapping: Vec<Slot>,
     /// Its value.
     pub value: f64,
-    /// Whether there can be a better one.
+    /// Whether a better one may exist.
     pub label: Label,
-    /// The number of classes, where it can be had without listing them.
+    /// The number of classes, if it can be computed without listing them.
     pub classes: Option<Count>,
-    /// Mappings evaluated, each of another class (of one found twice where not all symmetries are known).
+    /// Mappings evaluated, each of another class (unless some symmetries are unknown).
     pub evaluations: usize,
     /// Climbs of the search; 0 where all classes were evaluated.
     pub starts: usize,
 }
 
-/// The mapping with the highest value; of equals, the one evaluated first. `None` where no mapping is possible. The
-/// same seed gives the same answer. A value that is no number (NaN) counts as the lowest.
+/// The mapping with the highest value, the first evaluated among equals; `None` if no mapping is possible.
+/// Deterministic for a seed. NaN counts as the lowest.
 ///
-/// The search first evaluates `starts`, whatever its limits: what is found is at least as good as each of them. Then
-/// it climbs, first from these and from orderly mappings (packed, spread over packages, caches, cores), best first,
-/// then from random ones. A step exchanges what stands on two CPUs, two tasks or a task and nothing, and is taken
-/// where it makes the value higher, or leaves it and makes the guide higher; where none does, the climb ends. No
-/// class is evaluated twice. Where balanced mappings are asked for, which steps would leave, it evaluates the first
-/// ones of the enumeration instead.
+/// The search first evaluates `starts` regardless of its limits, so that the result is at least as good as each of
+/// them. Then it climbs from these and from orderly mappings (packed, or spread over packages, caches, cores), best
+/// first, then from random ones. A step exchanges the contents of two CPUs (two tasks, or a task and nothing). It is
+/// taken if it raises the value, or keeps the value and raises the guide; a climb ends when no step does. No class is
+/// evaluated twice. If balanced mappings are required, which steps would leave, it evaluates the first ones of the
+/// enumeration instead.
 ///
 /// # Errors
-/// That of `evaluate`, at once.
+/// Errors of `evaluate`, at once.
 ///
 /// # Panics
-/// Where a start has not one slot for each of [`cotenant_model::topology::symmetry::Symmetry::cpus`].
+/// If a start does not have one slot for each of [`cotenant_model::topology::symmetry::Symmetry::cpus`].
 pub fn best<E, W: Into<Worth>>(
     enumeration: &Enumeration,
     limits: Limits,
@@ -147,16 +147,16 @@ pub fn best<E, W: Into<Worth>>(
 struct Search<'a, 't, F> {
     enumeration: &'a Enumeration<'t>,
     rng: Rng,
-    /// What the classes evaluated are worth.
+    /// Values of the evaluated classes.
     known: BTreeMap<Vec<Slot>, Worth>,
     left: usize,
-    /// The highest value so far, wherever a climb came upon it.
+    /// The highest value so far, over all climbs.
     best: Option<(Vec<Slot>, f64)>,
     evaluate: F,
 }
 
 impl<E, W: Into<Worth>, F: FnMut(&[Slot]) -> Result<W, E>> Search<'_, '_, F> {
-    /// Climbs for as long as evaluations last and something new is found; how often.
+    /// Climbs while evaluations remain and new mappings are found; returns the number of climbs.
     fn run(&mut self, given: &[Vec<Slot>]) -> Result<usize, E> {
         let mut from: Vec<(Vec<Slot>, Worth)> = Vec::new();
         for start in given {
@@ -186,7 +186,7 @@ impl<E, W: Into<Worth>, F: FnMut(&[Slot]) -> Result<W, E>> Search<'_, '_, F> {
         Ok(climbs)
     }
 
-    /// Up to a mapping that no step makes better, or as far as evaluations last.
+    /// Climbs until no step improves the mapping, or evaluations run out.
     fn climb(&mut self, mut at: Vec<Slot>, mut worth: Worth) -> Result<(), E> {
         let n = at.len();
         let mut steps: Vec<(usize, usize)> = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).collect();
@@ -213,7 +213,7 @@ impl<E, W: Into<Worth>, F: FnMut(&[Slot]) -> Result<W, E>> Search<'_, '_, F> {
         slot == FREE || self.enumeration.admits(at, slot as usize)
     }
 
-    /// What a representative is worth; `None` where evaluations are used up.
+    /// The value of a representative; `None` when evaluations have run out.
     fn worth(&mut self, mapping: &[Slot]) -> Result<Option<Worth>, E> {
         if let Some(known) = self.known.get(mapping) {
             return Ok(Some(*known));
@@ -262,7 +262,7 @@ mod tests {
         Enumeration::new(machine, &Labels::default(), tenants(threads), false)
     }
 
-    /// Sharers like to be near, others not: each pair on a core counts 3 or −2, on a package 1 or −1.
+    /// Sharers gain by being near, others lose: each pair counts 3 or −2 on a core, 1 or −1 on a package.
     fn nearness<'a>(machine: &'a Topology, cpus: &'a [cotenant_model::CpuId]) -> impl Fn(&[Slot]) -> f64 + 'a {
         move |mapping| {
             let mut sum = 0.0;
@@ -279,6 +279,7 @@ mod tests {
         }
     }
 
+    /// Holds place/classes.
     #[test]
     fn few_classes_are_all_evaluated() {
         let machine = machine(2, 1, 2, 2);
@@ -291,6 +292,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&Label::BestFound).unwrap(), "\"best found\"");
     }
 
+    /// Holds place/classes.
     #[test]
     fn the_search_finds_what_all_classes_hold_and_says_that_it_searched() {
         let machine = machine(2, 1, 3, 2);
@@ -310,7 +312,7 @@ mod tests {
             assert!(found.evaluations <= 500 && found.starts > 0);
             assert_eq!(run(limits, seed).unwrap().unwrap(), found, "the same seed, the same answer");
         }
-        // With fewer evaluations than one climb needs, the best so far; with none, nothing.
+        // With too few evaluations for one climb, the best so far; with none, nothing.
         let few = run(Limits { classes: 10, evaluations: 3 }, 0).unwrap().unwrap();
         assert_eq!((few.evaluations, few.starts), (3, 0), "orderly mappings alone take as many");
         assert_eq!(run(Limits { classes: 10, evaluations: 0 }, 0).unwrap(), None);
@@ -331,7 +333,7 @@ mod tests {
         let machine = machine(2, 1, 4, 1);
         let only =
             |threads, list: &str| Tenant { threads, allowed: Some(CpuSet::parse_list(list).unwrap()), like: None };
-        // The first tenant's only places are among the second's, which has to make room.
+        // The first tenant can only use CPUs of the second, which has to make room.
         let tight = Enumeration::new(
             &machine,
             &Labels::default(),

@@ -1,4 +1,4 @@
-//! Where a search begins: orderly mappings, and how threads find seats.
+//! Starting points of a search: orderly mappings, and how threads find CPUs.
 
 use cotenant_model::Topology;
 use cotenant_model::topology::symmetry::{Enumeration, FREE, Slot};
@@ -9,9 +9,8 @@ pub(super) fn threads(enumeration: &Enumeration<'_>) -> Vec<Slot> {
     each.flat_map(|(slot, tenant)| std::iter::repeat_n(slot, tenant.threads)).collect()
 }
 
-/// Threads one after the other, each on the first CPU in an order of its own that is free; where those that it may
-/// use are taken, threads make room along a chain (a bipartite matching), so that there is a mapping wherever one
-/// exists.
+/// Places threads one by one, each on its first free CPU in its own order. If all are taken, threads make room along a
+/// chain (a bipartite matching), so that a mapping is found whenever one exists.
 pub(super) fn seated(
     enumeration: &Enumeration<'_>,
     threads: &[Slot],
@@ -49,8 +48,8 @@ fn seat(enumeration: &Enumeration<'_>, slot: Slot, order: &[usize], mapping: &mu
     false
 }
 
-/// What people would try: one program after the other, or one thread of each in turn, onto neighbouring CPUs or
-/// cores, or spread over packages, over last-level caches, or over cores before second contexts.
+/// The mappings that people would try: program by program or one thread of each in turn, packed or spread over
+/// packages, last-level caches, or cores before second contexts.
 pub(super) fn orderly(enumeration: &Enumeration<'_>) -> Vec<Vec<Slot>> {
     let blocks = threads(enumeration);
     let mut nth = vec![0_usize; enumeration.tenants().len()];
@@ -74,8 +73,7 @@ pub(super) fn orderly(enumeration: &Enumeration<'_>) -> Vec<Vec<Slot>> {
 /// Orders of the CPUs, as indexes into [`cotenant_model::topology::symmetry::Symmetry::cpus`].
 fn orders(enumeration: &Enumeration<'_>) -> Vec<Vec<usize>> {
     let (topology, cpus) = (enumeration.symmetry().topology(), enumeration.symmetry().cpus());
-    // For each CPU its place among those of its core, of its cache and of its package that come before it; cores
-    // before second contexts.
+    // For each CPU, its rank within its core, its cache and its package; cores before second contexts.
     let nth = |of: fn(&Topology, cotenant_model::CpuId) -> Option<usize>, key: &[usize]| -> Vec<usize> {
         let group = |at: usize| of(topology, cpus[at]);
         let before = |at: usize| {

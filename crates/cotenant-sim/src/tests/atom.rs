@@ -25,7 +25,7 @@ impl Policy for Idle {
     }
 }
 
-/// Four threads of a service, alone or beside four of a batch program, without an end.
+/// Four threads of a service, alone or beside four of a batch program, endless.
 fn load(machine: &str, service: &str, beside: Option<&str>, end_s: u64) -> Scenario {
     let batch = beside
         .map_or(String::new(), |program| format!("[[app]]\nprogram = '{program}'\nthreads = 4\nwork_s = 10000\n"));
@@ -35,10 +35,10 @@ fn load(machine: &str, service: &str, beside: Option<&str>, end_s: u64) -> Scena
     ))
 }
 
-/// Instructions per second of the service from one time to the end, seconds; and what was noted.
+/// Instructions per second of the service between two times, seconds; and the policy's notes.
 fn speed(s: &Scenario, policy: &dyn DynPolicy, from: f64) -> (f64, Vec<String>) {
     let (mut work, mut seconds, mut notes) = (0.0, 0.0, Vec::new());
-    // It is cut off at the end: that is what is asked for.
+    // The scenario is meant to be cut off at its end.
     let cut = s.run(policy, s.kernel, 1, |round| {
         notes.extend(round.decision.iter().flat_map(|d| d.notes.clone()));
         if round.view.at.as_secs_f64() <= from {
@@ -80,6 +80,7 @@ fn classes(machine: &str, service: &str, beside: Option<&str>) -> Vec<f64> {
 /// §4.2.1: within 3 % of the optimum, near the average nowhere. Two whole minutes count, learning included; what
 /// learning cost is what the whole lacks to the end. Pages follow threads here, within seconds: where they stay, the
 /// best mapping of a run is the one in which it first touched them.
+/// Holds place/atom.
 #[test]
 fn atom_comes_within_three_percent_of_the_optimum() {
     for machine in ["clovertown-2s", "westmere-2s"] {

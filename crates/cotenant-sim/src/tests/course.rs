@@ -1,4 +1,4 @@
-//! Scenarios that are looked at on the way and at rest.
+//! Scenarios observed on the way and when settled.
 
 use super::scenario;
 use crate::course::{Course, Looks, Rest, least_share, mean_share};
@@ -60,7 +60,7 @@ fn memory_is_where_it_was_touched_first() {
     assert!(mean_share(&touched, &late) > 1.01, "{touched:?} {late:?}");
 }
 
-/// Brings the memory of all tasks to the second node, at once.
+/// Moves the memory of all tasks to the second node at once.
 struct Bring;
 
 impl Policy for Bring {

@@ -1,4 +1,4 @@
-//! Scenarios whose end is too many steps away.
+//! Scenarios whose end needs too many steps.
 
 use super::scenario;
 use crate::run::SimError;

@@ -1,4 +1,4 @@
-//! Both replacements against a set-associative cache that is really simulated, on address streams of two tenants.
+//! Both replacement models against an exactly simulated set-associative cache, on address streams of two tenants.
 
 use crate::app::{Curve, LINE};
 use crate::occupancy::Replacement;
@@ -11,11 +11,11 @@ const LINES: usize = SETS * WAYS;
 /// A stream of line numbers.
 #[derive(Clone, Copy, Debug)]
 enum Stream {
-    /// Each of so many lines equally often.
+    /// Each of this many lines equally often.
     Uniform(usize),
     /// The k-th line with probability ∝ 1/k.
     Zipf(usize),
-    /// One after the other, never again soon.
+    /// One after the other, reused only after a full sweep.
     Streaming,
     /// Half of the accesses uniform, half streaming.
     Mixed(usize),
@@ -58,18 +58,18 @@ impl Source {
     }
 }
 
-/// How the simulated cache really replaces.
+/// Replacement of the exactly simulated cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Policy {
     Random,
     Lru,
-    /// Two bits of age per line: a hit on age 3 or 2 makes it 1, on 1 or 0 makes it 0; a new line has 1; the first
-    /// line of age 3 goes, and where there is none, all age until there is. `QLRU_H11_M1_R0_U0` in the catalogue of
-    /// nanoBench (Abel and Reineke, ISPASS 2020), there the last-level cache of Coffee Lake, a desktop processor.
+    /// Two bits of age per line: a hit turns age 3 or 2 into 1, and 1 or 0 into 0; a new line has 1. The first line of
+    /// age 3 is evicted; if there is none, all age until there is. `QLRU_H11_M1_R0_U0` in the catalogue of nanoBench
+    /// (Abel and Reineke, ISPASS 2020), the last-level cache of the desktop processor Coffee Lake.
     QuadAge,
     /// Some sets as `QuadAge`, some with new lines at age 3 but for one in sixteen (`MR31` of that catalogue); the
-    /// others follow whichever misses less. uops.info/cache.html found two such ages and a choice between them by
-    /// sets; how often which age is taken differs among processors.
+    /// others follow the variant that misses less. uops.info/cache.html found two such ages and a choice by sets; the
+    /// frequencies differ among processors.
     Dueling,
 }
 
@@ -83,7 +83,7 @@ impl Policy {
 /// ages.
 type Set = Vec<(u64, u8)>;
 
-/// Whether the line was there; afterwards it is.
+/// Whether the line was present; afterwards it is.
 fn access(policy: Policy, set: &mut Set, line: u64, keep: bool, random: &mut fastrand::Rng) -> bool {
     let at = set.iter().position(|l| l.0 == line);
     if matches!(policy, Policy::Random | Policy::Lru) {
@@ -139,8 +139,7 @@ fn exact(policy: Policy, sets: usize, streams: &[(Stream, usize)], accesses: usi
     counts.iter().map(|(all, missed)| missed / all).collect()
 }
 
-/// The curve of a stream alone, measured in caches of growing size with the same replacement: what a solo measurement
-/// would give.
+/// The curve of a stream alone, measured in growing caches with the same replacement, like a solo measurement.
 fn curve(policy: Policy, stream: Stream) -> Curve {
     curve_of(policy, stream, (1..=8).map(|i| SETS * i / 8))
 }
@@ -168,8 +167,7 @@ const PAIRS: [[(Stream, usize); 2]; 6] = [
     [(Stream::Zipf(4 * LINES), 1), (Stream::Zipf(LINES), 3)],
 ];
 
-/// Mean error of the miss ratios that each model predicts from solo curves, over all pairs; both cache and curves
-/// replace by `policy`.
+/// Mean error of predicted miss ratios over all pairs, from solo curves; both cache and curves replace by `policy`.
 fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64; N] {
     let mut errors = [0.0; N];
     for pair in &PAIRS {
@@ -195,6 +193,7 @@ fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64
 }
 
 /// Each model on average, and nearer to the cache with its own replacement than the other one is.
+/// Holds sim/exact.
 #[test]
 fn both_replacements_agree_with_an_exact_cache() {
     for (model, other) in [(Replacement::Random, Replacement::Lru), (Replacement::Lru, Replacement::Random)] {
@@ -215,10 +214,10 @@ fn quad_age_is_nearer_to_lru() {
     }
 }
 
-/// Lines of the cache that two tenants share before the last one.
+/// Lines of the cache before the last one, shared by two tenants.
 const MODULE_SETS: usize = 64;
 
-/// Puts a line into a set; what had to go for it.
+/// Inserts a line into a set; returns the evicted one.
 fn insert(policy: Policy, set: &mut Set, line: u64, random: &mut fastrand::Rng) -> Option<u64> {
     let full = set.len() == WAYS;
     let victim = full.then(|| set.remove(if policy == Policy::Lru { 0 } else { random.usize(..WAYS) }));
@@ -226,8 +225,8 @@ fn insert(policy: Policy, set: &mut Set, line: u64, random: &mut fastrand::Rng) 
     victim.map(|v| v.0)
 }
 
-/// Per tenant, misses per request of its module's cache, and of that and the last level together, where the last
-/// level takes what modules evict and gives back what is asked for again.
+/// Per tenant, misses per request of its module's cache, and of it and the last level together. The last level is a
+/// victim cache: it receives lines that modules evict.
 fn exact_levels(policy: Policy, streams: &[(Stream, usize); 4]) -> Vec<[f64; 2]> {
     let mut random = fastrand::Rng::with_seed(11);
     let mut sources: Vec<Source> = streams.iter().enumerate().map(|(i, s)| Source::new(s.0, i as u64)).collect();
@@ -263,7 +262,7 @@ fn exact_levels(policy: Policy, streams: &[(Stream, usize); 4]) -> Vec<[f64; 2]>
     counts.iter().map(|[all, module, both]| [module / all, both / all]).collect()
 }
 
-/// The same from curves of each stream alone: first who holds what of the modules, then of the last level beside that.
+/// The same from solo curves: first the occupancy of the modules' caches, then that of the last level.
 fn model_levels(model: Replacement, streams: &[(Stream, usize); 4], curves: &[Curve]) -> Vec<[f64; 2]> {
     let tenant = |i: usize, held: f64, bytes: f64| Tenant {
         held,
@@ -290,6 +289,7 @@ fn model_levels(model: Replacement, streams: &[(Stream, usize); 4], curves: &[Cu
 }
 
 /// Two pairs, each sharing a cache, all four sharing the last level behind it: both levels' misses of each, on average.
+/// Holds sim/exact.
 #[test]
 fn shared_levels_agree_with_an_exact_hierarchy() {
     let small = |stream: Stream| match stream {
@@ -312,17 +312,18 @@ fn shared_levels_agree_with_an_exact_hierarchy() {
     }
 }
 
+/// Holds sim/exact.
 #[test]
 fn lines_that_fall_into_sets_at_random_do_not_all_find_room() {
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} {b}");
-    // One way: a set is empty with the probability 1/e. 16 ways and as many lines as fit: what finds none is as much
-    // as sets have exactly 16, 16^16/(16! e^16) = 0.0992.
+    // One way: a set is empty with probability 1/e. 16 ways and as many lines as fit: the fraction without room equals
+    // the probability of exactly 16 in a set, 16^16/(16! e^16) = 0.0992.
     near(room(1.0, 1, 1.0), 1.0 - (-1.0_f64).exp());
     near(room(8.0, 16, 8.0) / 8.0, 0.9008);
     // Half as many: nearly all. 6.25 times as many: every set is full.
     near(room(8.0, 16, 4.0), 3.9968);
     near(room(8.0, 16, 50.0), 8.0);
-    // Really simulated: each line in some set, accesses anywhere, nothing of the first ten passes.
+    // Exact simulation: each line in some set, random accesses, the first ten passes ignored.
     let random = &mut fastrand::Rng::with_seed(7);
     for part in [0.5, 0.75, 1.0, 1.5] {
         let n = (part * LINES as f64) as usize;

@@ -1,5 +1,5 @@
-//! What drawn scenarios come to today. Whoever means to change the simulated machine sees what changes with it;
-//! everybody else sees that nothing does.
+//! Results of drawn scenarios as of today: an intended change of the simulator shows its effects here, any other change
+//! must show none.
 
 use super::shared;
 use crate::bench::SimBench;
@@ -32,7 +32,7 @@ const MACHINES: [&str; 13] = [
     "clx-8269-2s-snc2",
     "knl-7210",
 ];
-/// What is said of machines whose files do not say it, now and then.
+/// Machine figures added now and then, where the file lacks them.
 const FIGURES: [(&str, &str); 20] = [
     ("replacement", "'lru'"),
     ("inclusive", "true"),
@@ -75,7 +75,7 @@ const POLICIES: [&str; 14] = [
     "auto",
 ];
 
-/// Two programs with what the shipped ones hardly have: threads that wait for each other and share, and phases.
+/// Two programs with features rare in the shipped ones: threads that wait for each other and share, and phases.
 const OWN: &str = "
 [program.own]
 cpi = 0.8
@@ -106,7 +106,7 @@ writeback_ratio = 0.5
 miss_ratio = [[1e6, 1], [60e6, 0.4]]
 ";
 
-/// A machine of which only its CPUs are known.
+/// A machine with known CPUs only.
 const BARE: &str = "
 name = 'bare'
 description = 'two sockets of two cores'
@@ -115,7 +115,7 @@ topology = { synthetic = 'package:2 [numa] l3:1 core:2 pu:2' }
 [simulator]
 ";
 
-/// A machine, with figures that its file does not say.
+/// A machine with added figures.
 fn machine(name: &str, figures: &[(&str, &str)]) -> Result<Machine, String> {
     let mut text = match name {
         "bare" => BARE.to_owned(),
@@ -134,7 +134,7 @@ fn machine(name: &str, figures: &[(&str, &str)]) -> Result<Machine, String> {
     Machine::parse(&text).map_err(|e| e.to_string())
 }
 
-/// One with up to five applications.
+/// A scenario with up to five applications.
 fn draw(random: &mut Rng) -> (Scenario, &'static str) {
     let figures: Vec<_> = FIGURES.into_iter().filter(|_| random.u8(..4) == 0).collect();
     let parse = |text: &str| Scenario::parse(text, |name| machine(name, &figures)).unwrap_or_else(|e| panic!("{e}"));
@@ -191,6 +191,7 @@ fn told(result: Result<Outcome, SimError>) -> String {
     line
 }
 
+/// Holds place/stable.
 #[test]
 fn simulations_come_to_what_they_did() {
     let mut now = String::new();

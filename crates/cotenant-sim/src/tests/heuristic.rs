@@ -1,4 +1,4 @@
-//! What must hold of characteristics that are measured in the simulator.
+//! Properties of characteristics measured in the simulator.
 
 use super::scenario;
 use crate::scenario::Scenario;
@@ -14,6 +14,7 @@ fn characterized(text: &str) -> Scenario {
 /// `membench` misses every tenth instruction: 10 × 0.5 cycles at 2 GHz and 80 ns over 16 lines under way are 7.5 ns,
 /// and 4 ns of queue at 31 % load, over 16: 129,000 misses and, with half a line written back for each, 193,500 bus
 /// transactions per ms. `hubench` finds every line in another core's cache.
+/// Holds place/papers.
 #[test]
 fn characteristics_are_those_of_the_programs_alone() {
     let app = |name: &str, more: &str| format!("[[app]]\nprogram = '{name}'\nwork_s = 0.2\n{more}\n");
@@ -58,6 +59,7 @@ fn what_is_known_is_not_measured() {
 
 /// Four threads that share data beside four that stream: the tree puts the sharers onto one cache, where they are
 /// faster than where Linux starts them.
+/// Holds place/papers.
 #[test]
 fn heuristic_brings_sharers_together() {
     let s = characterized(

@@ -1,4 +1,4 @@
-//! Who hurts whom, where the truth is known: the simulated speeds of programs alone and beside each other.
+//! Interference with known truth: simulated speeds of programs alone and beside each other.
 
 use super::scenario;
 use crate::scenario::Scenario;
@@ -9,7 +9,7 @@ use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Time, View};
 use cotenant_policies::{Shapes, ShapesSettings};
 
-/// Lets the second program run for 2 s and wait for 2 s, in turn.
+/// Runs and pauses the second program alternately for 2 s.
 #[derive(Debug)]
 struct Turns;
 
@@ -34,7 +34,7 @@ impl Policy for Turns {
     }
 }
 
-/// Goes on with a table. The mean speeds of the first program in rounds in which the second ran, and did not.
+/// Continues with a table. Mean speeds of the first program in rounds with and without the second running.
 fn run<P: Policy>(scenario: &Scenario, policy: &P, seed: u64, table: &mut Interference) -> [f64; 2] {
     let mut speeds = [[0.0; 2]; 2];
     let topology = scenario.machine.topology.clone();
@@ -79,6 +79,7 @@ fn the_simulated_loss_lies_in_the_interval() {
 }
 
 /// A program that lives in its private caches takes nothing from one that does, too.
+/// Holds run/interference.
 #[test]
 fn who_takes_nothing_is_not_named() {
     let mut table = Interference::default();
@@ -90,6 +91,7 @@ fn who_takes_nothing_is_not_named() {
 }
 
 /// Nor where trials move it, although these choose by the speeds when it goes back.
+/// Holds run/interference.
 #[test]
 fn who_is_tried_elsewhere_is_not_named_for_that() {
     let scenario = scenario(

@@ -1,4 +1,4 @@
-//! What must hold of the simulated kernels.
+//! Properties of the simulated kernels.
 
 use super::{cpus, ms, scenario, times, world};
 use crate::world::World;
@@ -10,7 +10,7 @@ fn apps(threads: &[usize], more: &str) -> String {
     format!("machine = 'ivy-bridge-2s'\n{}", threads.iter().map(one).collect::<String>())
 }
 
-/// Where the running threads are.
+/// The places of running threads.
 fn places(world: &World) -> Vec<usize> {
     world.threads.iter().filter_map(|t| t.cpu).collect()
 }
@@ -19,6 +19,7 @@ fn different<T: Ord>(all: impl IntoIterator<Item = T>) -> usize {
     all.into_iter().collect::<BTreeSet<T>>().len()
 }
 
+/// Promise sim/kernel: Simulated kernels place threads and memory as their page says, and never outside a mask.
 #[test]
 fn threads_spread_over_packages_then_cores_and_siblings_come_last() {
     for kernel in ["eevdf", "cache-aware"] {
@@ -54,6 +55,7 @@ fn places_are_drawn_anew_with_each_seed() {
     assert!(different((0..20).map(placed)) > 10);
 }
 
+/// Holds sim/kernel.
 #[test]
 fn nobody_leaves_the_mask() {
     for kernel in ["eevdf", "cache-aware", "eevdf+numa-balancing", "cache-aware+numa-balancing"] {
@@ -91,6 +93,7 @@ fn a_crowd_is_evened_out_as_soon_as_masks_allow_it() {
     assert_eq!((cores, package), (12, 6), "{on:?}");
 }
 
+/// Holds sim/kernel.
 #[test]
 fn the_cache_aware_kernel_draws_a_small_process_into_one_cache() {
     let caches = |kernel: &str, program: &str, threads: usize| {
@@ -105,6 +108,7 @@ fn the_cache_aware_kernel_draws_a_small_process_into_one_cache() {
     assert_eq!(caches("cache-aware", "membench", 6), 2, "more data than one cache holds");
 }
 
+/// Holds sim/kernel.
 #[test]
 fn numa_balancing_brings_pages_and_threads_together() {
     let remote = |kernel: &str, list: &str| {

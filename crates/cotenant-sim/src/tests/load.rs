@@ -1,4 +1,4 @@
-//! What must hold of an application that serves requests.
+//! Properties of an application that serves requests.
 
 use super::{pinned, scenario, world};
 use crate::world::{AppReport, Latency, World};
@@ -16,6 +16,7 @@ fn serve(requests: u32, co_runner: bool) -> AppReport {
     world.report().swap_remove(0)
 }
 
+/// Holds sim/time.
 #[test]
 fn latency_rises_with_a_co_runner() {
     let (quiet, loud) = (serve(80, false).latency, serve(80, true).latency);
@@ -48,8 +49,9 @@ fn latencies_are_those_of_the_queue() {
     }
 }
 
-/// It works for as long as its requests take to come; where more come than it can serve, that is told, and nobody
-/// waits for nothing.
+/// It works while its requests arrive; requests beyond its capacity are reported as a backlog, and no application waits
+/// in vain.
+/// Holds sim/time.
 #[test]
 fn what_cannot_be_served_is_a_backlog() {
     let (calm, flooded) = (serve(80, false), serve(100_000, false));
@@ -59,7 +61,7 @@ fn what_cannot_be_served_is_a_backlog() {
     assert!(flooded.times_s[0] < calm.times_s[0], "it works at full speed: {} {}", flooded.times_s[0], calm.times_s[0]);
 }
 
-/// Seconds that a computing program takes on the CPU of a service with so many requests of 10 ms per second, and the
+/// Seconds of a computing program on the CPU of a service that gets this many requests of 10 ms per second, and the
 /// service's latencies.
 fn beside_a_service(requests: u32) -> (f64, AppReport) {
     let s = scenario(&format!(
@@ -81,6 +83,7 @@ fn beside_a_service(requests: u32) -> (f64, AppReport) {
 /// `cpu` executes 1e9 instructions per second here, so that a request takes 10 ms. 20 of them per second need a fifth
 /// of the CPU; the batch program gets four fifths, not half. Beyond half of the CPU the service gets half, and a
 /// backlog.
+/// Holds sim/time.
 #[test]
 fn what_a_service_does_not_need_is_the_others() {
     for (requests, share) in [(1, 0.99), (20, 0.8), (45, 0.55), (80, 0.5)] {
@@ -97,6 +100,7 @@ fn what_a_service_does_not_need_is_the_others() {
 
 /// Two threads wait for each other. One shares its CPU with one program, the other with two: the former needs a third
 /// of its CPU, not half.
+/// Holds sim/time.
 #[test]
 fn what_a_thread_at_a_barrier_does_not_need_is_the_others() {
     let s = scenario(
@@ -109,6 +113,7 @@ fn what_a_thread_at_a_barrier_does_not_need_is_the_others() {
 }
 
 /// Percentiles of the seeds together lie between those of the quiet and the loud one; the backlog is the worst.
+/// Holds sim/seed.
 #[test]
 fn latencies_of_several_seeds_are_those_of_all_requests() {
     let (quiet, loud) = (serve(20, false).latency, serve(150, true).latency);

@@ -1,4 +1,4 @@
-//! What must hold of the machines in `machines/`.
+//! Properties of the machines in `machines/`.
 
 use super::{pinned, world};
 use crate::band::draws;
@@ -9,7 +9,7 @@ use cotenant_model::machine::Machine;
 use std::fs;
 use std::path::Path;
 
-/// Name, text, and what the simulator makes of it.
+/// Name, text, and the simulator's machine.
 fn machines() -> Vec<(String, String, SimMachine)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
@@ -24,6 +24,7 @@ fn machines() -> Vec<(String, String, SimMachine)> {
     files.iter().map(read).collect()
 }
 
+/// Holds sim/machines.
 #[test]
 fn every_machine_says_what_the_simulator_needs_and_where_it_is_from() {
     let all = machines();
@@ -46,8 +47,8 @@ fn every_machine_says_what_the_simulator_needs_and_where_it_is_from() {
     }
 }
 
-/// Nanoseconds that a line takes of a program that reads one after the other: of the first shared cache where `miss`
-/// is 0, else of the memory of `node`. Between hits it computes, so that it does not queue for the cache's bandwidth.
+/// Nanoseconds per line for a sequential reader: from the first shared cache if `miss` is 0, otherwise from the memory
+/// of `node`. It computes between hits, so that it does not queue for the cache's bandwidth.
 fn chase(text: &str, sim: &SimMachine, cpu: usize, node: usize, miss: f64) -> f64 {
     let (nodes, cpi) = (sim.nodes(), if miss > 0.0 { 0.001 } else { 100.0 });
     let pages: Vec<String> = (0..nodes).map(|n| if n == node { "1.0" } else { "0.0" }.to_owned()).collect();
@@ -71,6 +72,7 @@ fn run(text: &str, scenario: &str, cpus: &[&[usize]]) -> f64 {
 
 /// Memory of each node from the first and the last CPU of each node, the first shared cache, and lines of other cores
 /// take as long as the file says; one or two threads wait a little in queues, too: at most 10 %.
+/// Holds sim/machines.
 #[test]
 fn latencies_come_out_as_stated() {
     for (name, text, sim) in machines() {
@@ -116,6 +118,8 @@ fn latencies_come_out_as_stated() {
 
 /// As many threads as CPUs, that stream, miss, share and compute, under Linux to their end; no front-side bus
 /// delivers more than it can.
+/// Promise sim/machines: Every shipped machine is simulated with the latencies of its file, which names a source for
+/// each figure.
 #[test]
 fn every_machine_runs_a_full_house() {
     for (name, text, sim) in machines() {
@@ -145,6 +149,7 @@ fn every_machine_runs_a_full_house() {
 }
 
 /// On Clovertown: two streams on one bus get what it sustains, on two buses twice as much (Tang §4: 5.6 GB/s).
+/// Holds sim/machines.
 #[test]
 fn a_front_side_bus_is_shared_by_its_package() {
     let (_, text, sim) = machines().into_iter().find(|(name, ..)| name == "clovertown-2s").unwrap();
@@ -159,28 +164,29 @@ fn a_front_side_bus_is_shared_by_its_package() {
 
 /// What our loops do (crates/cotenant-kernels/c/smash.c), and what they reach where it was measured
 /// (lab/docs/kernels-measurements.md).
+/// Holds sim/workloads.
 #[test]
 fn simulated_kernels_do_what_the_loops_do() {
     let text = "name = 'zen3'\ndescription = 'measured'\nsource = 'test'\nclock_hz = 3.2e9\n\
         topology = { synthetic = 'package:1 [numa] l3:1(size=8MiB) core:2 pu:1' }\n\
         simulator = { memory_gbs = 1000, memory_ns = 82, llc_ns = 14.4, lines_in_flight = 32 }";
     let machine = SimMachine::new(&Machine::parse(text).unwrap()).unwrap();
-    // Units per nanosecond, of so many instructions.
+    // Units per nanosecond, of this many instructions each.
     let rate = |name: &str, instructions: f64| {
         crate::scenario::alone_per_s(crate::app::known(name).unwrap(), &machine) / instructions / 1e9
     };
     let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.01, "{a} {b}");
-    // Of 50 MiB 8 are held: 42 of 50 accesses wait for memory, 7.75 for the L3, one after the other, and each
-    // computes for 22.9 cycles: 68.9 + 2.2 + 7.1 = 78.3 ns.
+    // 8 of 50 MiB are held: 42 of 50 accesses wait for memory, 7.75 for the L3, one after the other, and each computes
+    // for 22.9 cycles: 68.9 + 2.2 + 7.1 = 78.3 ns.
     let naive = rate("naive-50mb", 15.04);
     near(1.0 / naive, 0.84 * 82.0 + 0.155 * 14.4 + 22.9 / 3.2);
-    // The other does not wait for each: 71.1/18.5 + 4.14/3.2 = 5.14 ns, fifteen times as fast (measured: 17).
+    // The other kernel overlaps its misses: 71.1/18.5 + 4.14/3.2 = 5.14 ns, fifteen times as fast (measured: 17).
     let er_naive = rate("er-naive-50mb", 8.0);
     near(er_naive / naive, 15.2);
     // Two lines for eight words of five instructions: 0.23 lines/ns.
     near(rate("sledge-large", 20.0), 0.227);
-    // A lookup waits for 10.0 lines behind 256 KiB, one after the other, 40 % of them from memory, and computes for
-    // 0.58 · 231 cycles.
+    // A lookup waits for 10.0 dependent lines beyond 256 KiB, 40 % of them from memory, and computes for 0.58 · 231
+    // cycles.
     let held = 0.447 + (8.0 - 6.0) / (12.0 - 6.0) * (0.291 - 0.447);
     near(1.0 / rate("bst-50mb", 231.3), 9.97 * (held * 82.0 + (1.0 - held) * 14.4) + 0.58 * 231.3 / 3.2);
 }

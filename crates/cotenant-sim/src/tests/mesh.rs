@@ -2,7 +2,7 @@
 
 use super::{scenario, times, world};
 
-/// A program whose pages are all behind one controller, so that its speed is the way there.
+/// A program with all pages behind one controller, so that distance determines its speed.
 fn bound_to(node: usize) -> String {
     let mut pages = ["0"; 4];
     pages[node] = "1";

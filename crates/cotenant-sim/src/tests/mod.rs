@@ -1,4 +1,4 @@
-//! What must hold, across modules.
+//! Properties across modules.
 
 mod atom;
 mod course;
@@ -54,9 +54,9 @@ fn machine(name: &str) -> Result<Machine, String> {
     Machine::parse(text).map_err(|e| e.to_string())
 }
 
-/// Its world under a kernel, before anything has started.
+/// Its world under a kernel, before any start.
 impl World {
-    /// Bytes that are held of each last-level cache.
+    /// Bytes held of each last-level cache.
     fn held(&self) -> Vec<f64> {
         let mut held = vec![0.0; self.machine.caches.len()];
         for t in &self.threads {

@@ -1,4 +1,4 @@
-//! What must hold of wakes, moves, counters and their noise.
+//! Properties of wake-ups, moves, counters and their noise.
 
 use super::{cpus, ms, scenario, world};
 use crate::host::{Observation, SimHost};
@@ -20,6 +20,8 @@ fn total(sample: &Sample, signal: Signal) -> u64 {
     sample.tasks.iter().filter_map(|t| t.counters.get(signal)).map(|c| c.value).sum()
 }
 
+/// Promise sim/time: Waits, pauses and limits last as ordered; moves cost time and cold caches, and co-runners and
+/// overload lengthen requests.
 #[test]
 fn a_wait_ends_exactly_when_it_should() {
     let s = scenario(
@@ -47,7 +49,7 @@ fn waits_end_when_tasks_come_and_when_nothing_is_left() {
     assert!(host.world.is_done() && host.world.now() < ms(260), "{:?}", host.world.now());
 }
 
-/// The misses per 1,000 instructions of the first thread in the next milliseconds.
+/// Misses per 1,000 instructions of the first thread in the next milliseconds.
 fn mpki(world: &mut World, milliseconds: u64) -> f64 {
     let counts = |world: &World| {
         let of = |signal: Signal| world.threads[0].counts[signal as usize];
@@ -60,6 +62,7 @@ fn mpki(world: &mut World, milliseconds: u64) -> f64 {
     (after.0 - before.0) / (after.1 - before.1) * 1000.0
 }
 
+/// Holds sim/time.
 #[test]
 fn a_move_to_another_cache_is_paid_for_with_misses() {
     let s = scenario("machine = 'two'\n[[app]]\nprogram = 'art00'\ncpus = '0-7'\nwork_s = 100\n");
@@ -82,6 +85,7 @@ fn a_move_to_another_cache_is_paid_for_with_misses() {
     assert!(world.threads[0].counts[Signal::Remote as usize] > 0.0, "its pages have stayed behind");
 }
 
+/// Holds sim/time.
 #[test]
 fn a_migration_costs_its_direct_price() {
     let s = scenario("machine = 'two'\n[[app]]\nprogram = 'cpu'\ncpus = '0-3'\nwork_s = 1\n");
@@ -100,6 +104,7 @@ fn a_migration_costs_its_direct_price() {
     assert!(migrations >= 40 && (moved - still - expected).abs() < 1e-8, "{migrations}: {still} s, {moved} s");
 }
 
+/// Holds sim/conserves.
 #[test]
 fn samples_count_what_was_executed() {
     let s = scenario(
@@ -126,6 +131,7 @@ fn samples_count_what_was_executed() {
 
 /// On Clovertown the L2 that two cores share is the last level: nothing comes into a third, and what comes into the
 /// second is what the last level misses.
+/// Holds sim/conserves.
 #[test]
 fn where_the_second_level_is_the_last_there_is_no_third() {
     let of = |machine: &str| {
@@ -149,6 +155,7 @@ fn where_the_second_level_is_the_last_there_is_no_third() {
     assert!(total(&with, Signal::L2LinesIn) > total(&with, Signal::L3LinesIn));
 }
 
+/// Holds sim/seed.
 #[test]
 fn noise_and_gaps_are_seeded_and_change_nothing_but_what_is_seen() {
     let s = scenario("machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'mcf06'\nthreads = 30\n");
@@ -240,7 +247,7 @@ fn a_paused_task_waits_and_goes_on() {
     };
     assert_eq!(done(ids[0]), 0, "it waits");
     assert!(done(ids[1]) > 0, "the other one goes on");
-    // The other ends first; the app has not ended while one of it waits.
+    // The other ends first; an app lasts while one of its threads waits.
     host.wait(ms(1_000));
     assert!(!host.world.is_done());
     assert_eq!(host.wait(ms(2_000)), Wake::Tick, "nobody runs, and time passes");

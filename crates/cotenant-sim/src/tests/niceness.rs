@@ -1,4 +1,4 @@
-//! Naps and limits on the simulated machine, and the policy that orders them.
+//! Pauses and limits on the simulated machine, and the policy that orders them.
 
 use super::{ms, scenario};
 use crate::host::{Observation, SimHost};
@@ -18,7 +18,7 @@ fn host(s: &Scenario, end: Time) -> SimHost {
     SimHost::new(world, quiet, 1, end)
 }
 
-/// Lets time pass, whoever comes or goes.
+/// Advances time, ignoring arrivals and ends.
 fn pass(host: &mut SimHost, until: Time) {
     while host.world.now() < until {
         host.wait(until);
@@ -49,6 +49,7 @@ fn ran(host: &mut SimHost, until: Time) -> [f64; 2] {
 const TWO: &str =
     "machine = 'two'\n[[app]]\nprogram = 'cpu'\nwork_s = 10\n[[app]]\nprogram = 'cpu'\nthreads = 2\nwork_s = 10\n";
 
+/// Holds sim/time.
 #[test]
 fn who_naps_sleeps_until_then_and_no_longer() {
     let s = scenario(TWO);
@@ -58,7 +59,7 @@ fn who_naps_sleeps_until_then_and_no_longer() {
     assert_eq!(host.apply(&[nap(1, ms(50)), nap(7, ms(50))]), [Outcome::Applied, Outcome::Gone]);
     assert_eq!(ran(&mut host, ms(30)).map(f64::round), [20.0, 0.0]);
     assert_eq!(ran(&mut host, ms(80)).map(f64::round), [50.0, 60.0], "it woke by itself");
-    // A time that has passed ends a nap.
+    // A nap until a past time ends the current one.
     host.apply(&[nap(1, ms(200)), nap(1, ms(10))]);
     assert_eq!(ran(&mut host, ms(90)).map(f64::round), [10.0, 20.0]);
 }
@@ -80,6 +81,7 @@ fn who_wakes_goes_back_unless_its_cpu_is_taken() {
     assert!(host.world.threads[0].cpu.is_some_and(|cpu| cpu != home), "the other one is there");
 }
 
+/// Holds sim/time.
 #[test]
 fn who_is_limited_runs_for_its_share() {
     let s = scenario(
@@ -95,7 +97,7 @@ fn who_is_limited_runs_for_its_share() {
     assert_eq!(ran(&mut host, ms(210)).map(f64::round), [80.0, 20.0], "the rest is the other's");
     host.apply(&[limit(None)]);
     assert_eq!(ran(&mut host, ms(310)).map(f64::round), [50.0, 50.0]);
-    // More threads than CPUs that it may use, each on its own.
+    // More threads than allowed CPUs, each on its own.
     let s = scenario(TWO);
     let mut host = self::host(&s, ms(10_000));
     pass(&mut host, ms(10));
@@ -103,7 +105,8 @@ fn who_is_limited_runs_for_its_share() {
     assert_eq!(ran(&mut host, ms(110)).map(f64::round), [100.0, 50.0]);
 }
 
-/// Who sleeps for a moment finds again what nobody has taken; what others take is lost.
+/// A thread that sleeps briefly finds its cache contents unless other threads evicted them.
+/// Holds sim/time.
 #[test]
 fn sleepers_lose_what_others_take_of_the_caches() {
     let held = |others: &str| {
@@ -123,6 +126,7 @@ fn sleepers_lose_what_others_take_of_the_caches() {
 }
 
 /// Within phases of a few ms caches change hands: they are followed as closely as takes a hundredth of the time.
+/// Holds sim/exact.
 #[test]
 fn brief_naps_agree_with_far_finer_steps() {
     let instructions = |run: u64, pause: u64, longest: Option<u64>| {
@@ -147,12 +151,12 @@ fn brief_naps_agree_with_far_finer_steps() {
     }
 }
 
-/// What a controller came to, in stretches of 8 s.
+/// A controller's result over stretches of 8 s.
 #[derive(Debug)]
 struct Stretch {
-    /// Speed of the one of high priority over that alone.
+    /// Speed of the high-priority program over its speed alone.
     quality: f64,
-    /// Share of the time in which the other one ran.
+    /// Fraction of time in which the other one ran.
     duty: f64,
 }
 
@@ -205,8 +209,8 @@ fn stretches(high: &str, low: &str, controller: &str, own: &str, seconds: u64) -
     all
 }
 
-/// A program with so many accesses beyond the private caches, overlapping so much, to so much memory: at random, or
-/// one sweep behind the other.
+/// A program with this many accesses beyond the private caches, with this overlap, to this much memory: at random, or
+/// in one sweep after the other.
 fn program(name: &str, (cpi, apki, mlp, mb, sweeps): (f64, f64, f64, f64, bool)) -> String {
     let bytes = mb * 1e6;
     let at = |share: f64| bytes * share;
@@ -227,10 +231,11 @@ fn programs() -> impl Strategy<Value = (f64, f64, f64, f64, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it,
-    /// with naps to measure alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not
-    /// below. A sweep that fits the cache only once all of it is held becomes faster than alone was when that was
-    /// measured; then it naps the other less and less, and is above all goals meanwhile.
+    /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it, with
+    /// naps to measure alone; or as near as the least duty allows. In the first 8 s it learns, and is not below. A
+    /// sweep that fits the cache only once all of it is held becomes faster than alone was when that was measured; then
+    /// it naps the other less and less, and is above all goals meanwhile.
+    /// Holds qos/controllers.
     #[test]
     fn tracking_converges_to_the_goal_and_stays(
         high in programs(),

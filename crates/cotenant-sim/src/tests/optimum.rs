@@ -1,4 +1,4 @@
-//! What must hold of the best static mapping.
+//! Properties of the best static mapping.
 
 use super::scenario;
 use crate::optimum::{Label, Limits};

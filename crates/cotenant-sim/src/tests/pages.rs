@@ -1,4 +1,4 @@
-//! What must hold of pages: who touches which, how they follow, and what that costs.
+//! Properties of pages: first touch, how they follow threads, and the cost.
 
 use super::{ms, pinned, scenario};
 use crate::host::{Observation, SimHost};
@@ -11,7 +11,7 @@ use cotenant_model::sample::Sample;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, NodeId, TaskId, Time, View};
 
-/// On `two`, whose memory is 60 ns farther on the other node: a program that misses, with 80 MB on node 1.
+/// On `two`, whose other node is 60 ns farther: a program that misses, with 80 MB on node 1.
 const FAR: &str = "machine = 'two'\nkernel = 'eevdf'\n[program.far]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 8e7\nmiss_ratio = [[1e3, 1.0]]\n\
     pages = [0.0, 1.0]\n[[app]]\nprogram = 'far'\nwork_s = 20\n";
 
@@ -38,6 +38,7 @@ fn rates(before: &Sample, after: &Sample) -> (f64, Vec<f64>) {
 
 /// 80 MB at 0.8 GB/s take 0.1 s; half of them are there after half of it. Then all accesses are local, and cost 60 ns
 /// less.
+/// Holds sim/pages.
 #[test]
 fn pages_follow_where_they_are_told() {
     let mut host = host(&pinned(&scenario(FAR), &[&[0]]), Observation::default());
@@ -60,6 +61,7 @@ fn pages_follow_where_they_are_told() {
 }
 
 /// What copies them reads and writes memory, and needs a CPU: an idle one, or a task's.
+/// Holds sim/pages.
 #[test]
 fn moving_pages_is_paid_for() {
     let crowd = |threads: usize| {
@@ -68,7 +70,7 @@ fn moving_pages_is_paid_for() {
         until(&mut host, 100);
         let ids: Vec<u32> = host.world.threads.iter().filter(|t| t.app == 0).map(|t| t.id).collect();
         let node = host.world.places.node.of[host.world.threads[0].cpu.unwrap()];
-        // To and fro, so that it does not matter where the kernel started the thread.
+        // Back and forth, so that it does not matter where the kernel started the thread.
         let there = 1 - u32::try_from(node).unwrap();
         for (at, to) in [(100, 1 - there), (300, there), (500, 1 - there), (700, there)] {
             until(&mut host, at);
@@ -92,6 +94,7 @@ fn moving_pages_is_paid_for() {
     assert!(full > 1.29 && full < 1.42, "{full} s where three or four times 0.1 s are taken");
 }
 
+/// Holds sim/pages.
 #[test]
 fn touches_are_the_lines_that_each_node_delivers() {
     let text = "machine = 'two'\n[program.a]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 8e7\nmiss_ratio = [[1e3, 1.0]]\n\
@@ -109,6 +112,7 @@ fn touches_are_the_lines_that_each_node_delivers() {
 }
 
 /// Hits to what threads have in common, and lines of each other; nothing of a program with one thread.
+/// Holds sim/pages.
 #[test]
 fn requests_to_shared_lines_are_those_that_others_have() {
     let program = "[program.a]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 4e6\nmiss_ratio = [[2e6, 0.6], [4e6, 0.2]]\nshared = 0.4\ncoherence_pki = 5\n";
@@ -128,6 +132,7 @@ fn requests_to_shared_lines_are_those_that_others_have() {
 }
 
 /// As on Linux: the pages of a process are those of all its threads, what they have in common once.
+/// Holds sim/pages.
 #[test]
 fn pages_are_those_of_the_process() {
     let text = "machine = 'two'\n[program.a]\ncpi = 1\nllc_apki = 1\nfootprint_bytes = 4096e4\nmiss_ratio = [[1e3, 1.0]]\nshared = 0.5\n\
@@ -136,7 +141,7 @@ fn pages_are_those_of_the_process() {
     for t in &until(&mut host, 100).tasks {
         assert_eq!(t.pages_by_node, Some(vec![(NodeId(0), 22_500), (NodeId(1), 22_500)]), "8 × 5,000 and 5,000");
     }
-    // Half of a thread's accesses are to what all have in common: of these half stay here, whoever's own pages go.
+    // Half of a thread's accesses go to shared memory: half of these stay here, wherever its own pages are.
     let first = &host.world.threads[0];
     let (id, here) = (first.id, host.world.places.node.of[first.cpu.unwrap()]);
     host.apply(&[bring(id, &[1 - here as u32])]);
@@ -145,8 +150,8 @@ fn pages_are_those_of_the_process() {
     assert!((pages[here] - 0.25).abs() < 1e-3 && (pages[1 - here] - 0.75).abs() < 1e-3, "{pages:?}");
 }
 
-/// What became of a run under a policy: how many orders about pages, and where the first application's threads and
-/// its process's pages were last.
+/// Result of a run under a policy: the number of orders about pages, and the final place of the first application's
+/// threads and pages.
 fn rival(name: &str, text: &str, seed: u64) -> (usize, Vec<u32>, Vec<u64>) {
     let s = scenario(text);
     let (mut asked, mut last) = (0, (Vec::new(), Vec::new()));
@@ -165,6 +170,7 @@ fn rival(name: &str, text: &str, seed: u64) -> (usize, Vec<u32>, Vec<u64>) {
 }
 
 /// The daemon's process ends up with its memory where its threads may be.
+/// Holds sim/pages.
 #[test]
 fn numad_takes_memory_along() {
     let away = FAR.replace("[0.0, 1.0]", "[1.0, 0.0]").replace("8e7", "8e8");
@@ -175,6 +181,7 @@ fn numad_takes_memory_along() {
 
 /// Devils that Linux started on one node come apart, and their memory comes along: first touched here, it ends up
 /// half there.
+/// Holds sim/pages.
 #[test]
 fn dino_takes_memory_along() {
     let text = FAR.replace("pages = [0.0, 1.0]\n", "").replace("work_s = 20", "threads = 4\nwork_s = 4");
@@ -189,7 +196,8 @@ fn dino_takes_memory_along() {
     assert!(moved > 0, "none was started on one node");
 }
 
-/// Page faults are paid by who touches, scans by an idle CPU where there is one.
+/// The thread that touches a page pays for its fault; scans use an idle CPU if there is one.
+/// Holds sim/pages.
 #[test]
 fn looking_at_pages_costs() {
     let time = |threads: usize, observation: Observation| {
@@ -213,6 +221,7 @@ fn looking_at_pages_costs() {
 }
 
 /// Three threads on two nodes: all pages are where the first one started.
+/// Holds sim/kernel.
 #[test]
 fn the_first_thread_touches_what_all_work_on() {
     let text = FAR.replace("[0.0, 1.0]", "'first-thread'").replace("work_s = 20", "work_s = 20\nthreads = 3");

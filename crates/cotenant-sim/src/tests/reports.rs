@@ -1,4 +1,4 @@
-//! What programs report of their progress.
+//! Progress reported by programs.
 
 use super::scenario;
 use crate::scenario::Scenario;
@@ -34,7 +34,7 @@ fn exact_reports_count_the_instructions_of_all_runs() {
     assert!(runs.len() > 3 * 3 + 2, "{} threads: runs begin anew", runs.len());
     for (app, reported) in reported {
         let counted: u64 = counted.iter().filter(|((of, _), _)| *of == app).map(|(_, n)| n / 1_000).sum();
-        // What a thread did after the last look at it was never counted.
+        // What a thread did after its last sample was not counted.
         let missing = 1.0 - counted as f64 / reported as f64;
         assert!((-1e-3..0.05).contains(&missing), "{app:?}: {counted} of {reported}");
     }

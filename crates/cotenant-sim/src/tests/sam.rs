@@ -1,4 +1,4 @@
-//! What SAM's moves come to on the machine of its paper.
+//! Results of SAM's moves on the machine of its paper.
 
 use super::scenario;
 
@@ -12,9 +12,10 @@ fn mix_9(pin: &str, seed: u64) -> Vec<f64> {
     s.run(&*policy, s.kernel, seed, |_| ()).unwrap().apps.iter().map(|app| app.time_s).collect()
 }
 
+/// Holds place/sam.
 #[test]
 fn what_is_held_on_a_cpu_has_the_core() {
-    // Whoever is pinned to a core that another one has stays there for good: it took 1.27 times as long.
+    // A thread pinned to another's core stays there for good: it took 1.27 times as long.
     for seed in 1..=3 {
         for (one, unit) in mix_9("cpu", seed).into_iter().zip(mix_9("llc", seed)) {
             assert!((one / unit - 1.0).abs() < 0.02, "seed {seed}: {one} s pinned to CPUs, {unit} s to caches");

@@ -1,4 +1,4 @@
-//! Conservation, symmetry and monotony of what is shared.
+//! Conservation, symmetry and monotonicity of shared resources.
 
 use crate::app::{Curve, embedded};
 use crate::machine::SimMachine;
@@ -116,7 +116,7 @@ fn bandwidth_and_queues_by_hand() {
         (speeds[0] * 64.0 / 20e9 - 1.0).abs() < 1e-3 && (waits[0] / 8.8e-9 - 1.0).abs() < 1e-3,
         "{speeds:?} {waits:?}"
     );
-    // Who has half of a CPU, or is asked for less.
+    // A thread with half of a CPU, or with less demand.
     for (share, cap, part) in [(0.5, None, 0.5), (1.0, Some(1e6), 1e6 * 2.32e-9)] {
         let demand = Demand { share, cap, ..of(1e-3, 1.0, 0.0, 2.32e-9) };
         let speed = solved(&m, &[demand]).0[0];
@@ -218,13 +218,13 @@ proptest! {
         let m = machine(&MACHINE.replace("memory_gbs = 40", "memory_gbs = 40, memory_gbs_scattered = 30")).unwrap();
         let of = |&(first, second, locality, team): &(f64, f64, u8, usize)| {
             let u = |station, bytes| Use { locality: f64::from(locality), ..Use::new(station, bytes, 0.0) };
-            let team = team.checked_sub(2); // half of them are of none
+            let team = team.checked_sub(2); // half of them belong to no team
             Demand { share: 1.0, base_s: 0.4e-9, uses: vec![u(0, first), u(1, second)], team, ..Demand::default() }
         };
         let mut demands: Vec<Demand> = tasks.iter().map(of).collect();
         let speeds = solve(&m, &mut demands, &mut vec![0.0; m.stations.len()], 0.0).unwrap();
         let taken = |i: usize, memory: usize| demands[i].uses[memory].bytes * speeds[i];
-        // Of what it delivers for this mixture of accesses in order and scattered.
+        // Of its rate for this mixture of ordered and scattered accesses.
         let load = |memory: usize| {
             let all: f64 = (0..speeds.len()).map(|i| taken(i, memory)).sum();
             let ordered: f64 = (0..speeds.len()).map(|i| taken(i, memory) * demands[i].uses[memory].locality).sum();

@@ -1,4 +1,4 @@
-//! What must hold where several cores share a cache before the last one.
+//! Properties of caches that several cores share before the last one.
 
 use super::{pinned, world};
 use crate::machine::SimMachine;
@@ -19,7 +19,7 @@ clock_hz = 2e9
 topology = { synthetic = 'package:2 [numa] l3:1(size=8MiB) l2:2(size=2MiB) l1d:2(size=32KiB) core:1 pu:1' }
 simulator = { memory_gbs = 40, memory_ns = 80, llc_ns = 25, caches = [{ level = 2, ns = 10 }] }";
 
-/// Bytes that are held of each cache of a shared level before the last.
+/// Bytes held of each cache of a shared level before the last.
 fn near_held(world: &World, level: usize) -> Vec<f64> {
     let near = &world.machine.near[level];
     let mut held = vec![0.0; near.bytes.len()];
@@ -66,14 +66,14 @@ fn levels_are_read_and_wrong_figures_are_refused() {
         assert_eq!(sim(&MACHINE.replace(from, to)).unwrap_err(), message);
     }
     assert!(sim(&MACHINE.replace("ns = 10", "nanos = 10")).unwrap_err().contains("unknown field `nanos`"));
-    // Private second levels, and the level that is the last one, are none of these.
+    // Private second levels, and the last level itself, are no shared levels before the last.
     for other in ["ivy-bridge-2s", "clovertown-2s", "x3320"] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{other}.toml"));
         assert!(sim(&std::fs::read_to_string(path).unwrap()).unwrap().near.is_empty(), "{other}");
     }
 }
 
-/// A program that reads `bytes` over and over with equal probability, one line after the other.
+/// A program that reads `bytes` repeatedly, all lines equally often, one after the other.
 fn reader(name: &str, bytes: f64) -> String {
     format!(
         "[program.{name}]\ncpi = 1\nllc_apki = 100\nfootprint_bytes = {bytes:e}\nmiss_ratio = [{}]\n",
@@ -84,7 +84,7 @@ fn reader(name: &str, bytes: f64) -> String {
     )
 }
 
-/// Nanoseconds per access beyond computation, once caches are warm, of the first application.
+/// Nanoseconds per access beyond computation of the first application, with warm caches.
 fn settled(s: &Scenario, cpus: &[&[usize]]) -> f64 {
     let s = pinned(s, cpus);
     let mut world = world(&s, "eevdf", 1);
@@ -97,6 +97,7 @@ fn settled(s: &Scenario, cpus: &[&[usize]]) -> f64 {
 
 /// Each level costs its latency: what fits into the module's cache 10 ns, what fits into both one and the other 25
 /// ns, the rest the memory's 80.
+/// Holds sim/conserves.
 #[test]
 fn each_level_costs_its_latency() {
     for (mib, expected) in [(1.5, 10.0), (8.0, 0.25 * 10.0 + 0.75 * 25.0), (20.0, 0.1 * 10.0 + 0.4 * 25.0 + 0.5 * 80.0)]
@@ -122,6 +123,7 @@ fn an_inclusive_last_level_holds_what_is_nearer_too() {
 
 /// Two programs of 1.5 MiB each: on one module they evict each other, on two they do not, though they share the last
 /// level both times.
+/// Holds sim/conserves.
 #[test]
 fn neighbours_in_a_module_contend() {
     let bytes = 1.5 * 1_048_576.0;
@@ -137,6 +139,7 @@ fn neighbours_in_a_module_contend() {
 }
 
 /// Two that read from one module's cache get what it delivers; from two, twice as much.
+/// Holds sim/conserves.
 #[test]
 fn a_module_delivers_its_bandwidth() {
     let narrow = MACHINE.replace("ns = 10 }", "ns = 10, gbs = 1 }");
@@ -169,6 +172,7 @@ fn a_move_to_another_module_is_paid_for_with_misses() {
     assert_eq!((world.threads[0].near[0], world.threads[0].held), (0.0, 0.0), "another package");
 }
 
+/// Holds sim/conserves.
 #[test]
 fn counters_tell_the_levels_apart() {
     let text = format!("{}[[app]]\nprogram = 'a'\nwork_s = 20\n", reader("a", 20.0 * 1_048_576.0));
@@ -219,6 +223,7 @@ proptest! {
 
     /// No cache of any level holds more than its capacity at any instant, no memory delivers more than its bandwidth,
     /// and a second program never helps.
+    /// Holds sim/conserves.
     #[test]
     fn levels_conserve(
         first in (0..71_usize, 1..5_usize), second in (0..71_usize, 1..4_usize), lru: bool, inclusive: bool, gbs in 4.0..40.0_f64, seed: u64,

@@ -1,5 +1,5 @@
-//! What must hold of a machine in motion: determinism, conservation, symmetry, monotony, and agreement with the
-//! steady state.
+//! Properties of a machine in motion: determinism, conservation, symmetry, monotonicity, and agreement with the steady
+//! state.
 
 use super::{pinned, scenario, times, world};
 use crate::app::embedded;
@@ -34,6 +34,8 @@ runs = 2
 work_s = 0.5
 ";
 
+/// Promise sim/seed: The same seed gives the same samples and results, and latencies are those of the requests of all
+/// seeds.
 #[test]
 fn the_same_seed_gives_the_same_samples_and_outcome() {
     let s = scenario(BUSY);
@@ -91,6 +93,7 @@ proptest! {
 
     /// At every instant: no node has delivered more than its bandwidth, no cache holds more than its capacity, what
     /// is counted was executed, and no CPU was busy for longer than time passed.
+    /// Holds sim/conserves.
     #[test]
     fn a_running_machine_conserves(
         apps in prop::collection::vec((0..71_usize, 1..7_usize, 0.05..0.4_f64), 1..5), seed: u64, kernel in 0..4_usize, narrow: bool,
@@ -108,6 +111,7 @@ proptest! {
 
     /// A mapping, and the same on other names of equivalent CPUs, cores shuffled inside their packages and packages
     /// exchanged: equal times.
+    /// Holds sim/conserves.
     #[test]
     fn mirrored_mappings_take_equally_long(apps in prop::collection::vec((0..71_usize, 1..3_usize, 0.1..0.3_f64), 1..4), seed: u64) {
         let s = scenario(&random_scenario("two", &apps));
@@ -130,6 +134,7 @@ proptest! {
     }
 
     /// A second program never makes the first one faster: whatever they share, it is not data.
+    /// Holds sim/conserves.
     #[test]
     fn a_co_runner_never_helps(
         first in (0..71_usize, 1..5_usize, 0.1..0.5_f64), second in (0..71_usize, 1..5_usize, 0.1..0.5_f64), seed: u64,
@@ -146,6 +151,7 @@ proptest! {
     }
 
     /// Steps that grow as the machine settles give what steps of a millisecond give.
+    /// Holds sim/exact.
     #[test]
     fn long_steps_agree_with_short_ones(
         apps in prop::collection::vec((0..71_usize, 1..5_usize, 0.3..1.0_f64), 1..4), seed in 0..100_u64,
@@ -162,7 +168,8 @@ proptest! {
     }
 }
 
-/// Where both exist, they are one model: the machine in motion comes to rest at the steady state's speed.
+/// Steady state and machine in motion are one model: the machine settles at the steady state's speed.
+/// Holds sim/exact.
 #[test]
 fn a_program_alone_settles_at_its_steady_state() {
     let text = super::shared::MACHINE
@@ -185,7 +192,7 @@ fn a_program_alone_settles_at_its_steady_state() {
     }
 }
 
-/// 3·10⁹ instructions of 2 cycles each at 2 GHz, whoever else there is, and whenever it would come.
+/// 3·10⁹ instructions of 2 cycles each at 2 GHz take 3 s, regardless of applications that arrive later.
 #[test]
 fn alone_a_program_takes_what_its_instructions_take() {
     let s = scenario(
@@ -213,6 +220,7 @@ fn phases_last_for_their_instructions() {
     assert!((seconds / 0.8 - 1.0).abs() < 1e-3, "two rounds in {seconds} s");
 }
 
+/// Holds place/classes.
 #[test]
 fn no_static_mapping_beats_the_optimum() {
     let s = scenario(
@@ -250,6 +258,7 @@ fn sharing_programs_have_the_rates_that_they_are_derived_from() {
 
 /// One second of work at the nominal clock, on cores that are faster by a half alone, by a quarter with another of
 /// their package, and not with more. Those of the other package do not count.
+/// Holds sim/time.
 #[test]
 fn the_clock_is_that_of_as_many_working_cores() {
     let apps = "[[app]]\nprogram = 'cpu'\nwork_s = 1\n".repeat(4);

@@ -1,15 +1,15 @@
-//! How much work a simulated second may be: without a limit, a phase of 85 instructions takes a step per 5 ns, and no
-//! `end_s` is ever reached.
+//! The work allowed per simulated second: without a limit, a phase of 85 instructions takes a step per 5 ns and never
+//! reaches `end_s`.
 
 use crate::speed::Unsettled;
 
-/// Steps and samples that a simulation may take. Without short phases and runs it takes at most 1,000 steps a second,
-/// and two for each turn of a policy.
+/// Limit of the steps and samples of a simulation. Without short phases and runs, one takes at most 1,000 steps a
+/// second and two per turn of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// At any time, as those that begin together settle.
+    /// Allowed at any time, because applications that begin together need steps to settle.
     pub at_once: u64,
-    /// Besides, for each simulated second.
+    /// Added for each simulated second.
     pub per_s: u64,
 }
 
@@ -19,10 +19,10 @@ impl Default for Budget {
     }
 }
 
-/// Why a simulation came to a halt.
+/// The reason for a halt.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Halt {
-    /// No speeds were found.
+    /// The solver found no speeds.
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
     /// The budget is used up.
@@ -38,14 +38,14 @@ pub struct Endless {
     pub at_s: f64,
     /// Steps and samples so far.
     pub work: u64,
-    /// How often tasks were sampled.
+    /// Number of samples of tasks.
     pub samples: u64,
     /// The application that ended phases and runs most often, and how often.
     pub most: (String, u64),
 }
 
 impl Endless {
-    /// Whether it is an application that ends phases or runs too often.
+    /// Whether an application causes it by ending phases or runs too often.
     pub fn is_of_app(&self) -> bool {
         self.most.1 >= self.samples
     }

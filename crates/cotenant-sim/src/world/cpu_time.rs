@@ -1,16 +1,15 @@
-//! How threads on one CPU divide its time: in equal parts, and what one does not need is the others'.
+//! How threads on one CPU share its time: in equal parts, and unused time goes to the others.
 
 use super::World;
 use crate::speed::{self, Unsettled};
 
-/// Shares that change less than this have settled.
+/// Change of shares below which they count as settled.
 const CLOSE: f64 = 1e-6;
-/// Rounds of handing out what is left over; programs with barriers wait for each other across CPUs, so that one round
-/// may make another.
+/// Rounds of handing out unused time; barriers link CPUs, so that one round may require another.
 const ROUNDS: usize = 16;
 
 impl World {
-    /// Speeds of what runs. A thread that waits, for requests or at a barrier, leaves the rest of its time to the
+    /// Speeds of the running threads. A thread that waits for requests or at a barrier leaves its remaining time to the
     /// others on its CPU.
     pub(super) fn solve(&mut self) -> Result<(), Unsettled> {
         let at_s = self.now as f64 / 1e9;
@@ -21,7 +20,7 @@ impl World {
                 return Ok(());
             }
         }
-        // Each thread's equal part is always there.
+        // Each thread can always have its equal part.
         for cpu in &crowded {
             for &i in cpu {
                 let limit = self.demands[i].limit.unwrap_or(1.0);
@@ -32,7 +31,7 @@ impl World {
         Ok(())
     }
 
-    /// Indices of the demands on each CPU that has several, among them one that may wait.
+    /// Indices of the demands on each crowded CPU with a thread that may wait.
     fn crowded(&self) -> Vec<Vec<usize>> {
         let mut on = vec![Vec::new(); self.places.core.of.len()];
         for (i, &thread) in self.running.iter().enumerate() {
@@ -47,7 +46,7 @@ impl World {
         d.cap.is_some() || d.team.is_some() || d.limit.is_some()
     }
 
-    /// Divides each crowded CPU anew by what its threads were seen to need; whether that changed anything.
+    /// Divides each crowded CPU by what its threads were seen to need; returns whether that changed anything.
     fn hand_out(&mut self, crowded: &[Vec<usize>]) -> bool {
         let mut changed = false;
         for cpu in crowded {
@@ -61,7 +60,7 @@ impl World {
         changed
     }
 
-    /// Part of its CPU's time that a thread needs; infinite where it takes what it gets.
+    /// Fraction of its CPU's time that a thread needs; infinite if it uses all it gets.
     fn need(&self, demand: usize) -> f64 {
         let d = &self.demands[demand];
         let (cost, speed) = (d.cost_s(&self.waits), self.speeds[demand]);
@@ -71,8 +70,8 @@ impl World {
     }
 }
 
-/// What each thread on a CPU may take of its time: equal parts, what one does not need handed on to the others
-/// (max-min fairness). A thread that needs less than its part may still take what no other uses.
+/// Time that each thread on a CPU may take: equal parts, with unused time handed on (max-min fairness). A thread below
+/// its part may still take unused time.
 fn shares(needs: &[f64]) -> Vec<f64> {
     let mut sorted = needs.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What each running thread asks of the machine where it stands.
+//! Demand of each running thread at its place.
 
 use super::World;
 use super::parts::PerInstruction;
@@ -6,7 +6,7 @@ use crate::app::LINE;
 use crate::occupancy::{Nearer, Tenant};
 use crate::speed::{Demand, Use};
 
-/// How many threads of an application are where.
+/// Number of an application's threads by place.
 struct Whereabouts {
     core: Vec<u32>,
     llc: Vec<u32>,
@@ -17,7 +17,7 @@ struct Whereabouts {
 }
 
 impl World {
-    /// Everything anew: after a change of places, phases or tasks.
+    /// Recomputes everything, after a change of places, phases or tasks.
     pub(super) fn demand(&mut self) {
         self.running = (0..self.threads.len()).filter(|&t| self.threads[t].cpu.is_some()).collect();
         self.note_places();
@@ -61,7 +61,7 @@ impl World {
             let (core, llc, package, node) = (p.core.of[cpu], p.llc.of[cpu], p.package.of[cpu], p.node.of[cpu]);
             let sibling = on_core[core] > on_cpu[cpu];
             let busy_s = phase.cpi / if sibling { m.smt } else { 1.0 } / m.clock(working[package]);
-            // Partners in the same core are found in the private caches: that is no event.
+            // Lines of partners on the same core are in its private caches, so that no transfer counts.
             let partners = f64::from(w.all - 1);
             let at = |n: u32| if partners > 0.0 { phase.coherence_pki / 1000.0 * f64::from(n) / partners } else { 0.0 };
             let bound =
@@ -93,8 +93,7 @@ impl World {
                     }
                 }
             }
-            // Between caches of a package a line crosses its bus once; between packages it comes over one bus, and as
-            // many leave over it.
+            // Between caches of a package a line crosses its bus once; between packages it uses both buses.
             if let Some(bus) = m.bus_of[cpu].filter(|_| here.near + here.inter > 0.0) {
                 let (lines, waits) = (here.near + 2.0 * here.inter, here.near + here.inter);
                 uses.push(Use::new(bus, lines * LINE, waits));
@@ -102,8 +101,9 @@ impl World {
             let [l0, l1, l2] = m.coherence_s;
             let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
             if let Some(station) = app.contended.filter(|_| coherence_s > 0.0) {
-                // Nobody waits for itself: with this share of the load, waits are those of approximate mean value
-                // analysis (Schweitzer 1979; Bard 1979), and exact for one thread and where all wait for one line.
+                // A thread never waits for itself. With this share of the load, waits are those of approximate mean
+                // value analysis (Schweitzer 1979; Bard 1979): exact for one thread, and for many that wait for one
+                // line.
                 let others = partners / f64::from(w.all);
                 uses.push(Use::new(station, coherence_s * others, coherence_s));
             }
@@ -125,8 +125,8 @@ impl World {
         self.refresh();
     }
 
-    /// Bytes that each application holds of each last-level cache, and of each cache of the shared levels before:
-    /// application by application.
+    /// Bytes that each application holds of each last-level cache and of each nearer shared cache, application by
+    /// application.
     fn groups(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
         let (m, p) = (&self.machine, &self.places);
         let caches = m.caches.len();
@@ -144,7 +144,7 @@ impl World {
         (group, near_groups)
     }
 
-    /// What depends on what is held of the caches, and on where pages are.
+    /// The parts that depend on cache contents and on the place of pages.
     pub(super) fn refresh(&mut self) {
         self.demands.truncate(self.running.len());
         let m = &self.machine;
@@ -162,7 +162,7 @@ impl World {
             d.uses.truncate(kept);
             d.base_s = base;
             d.floor_s = 0.0;
-            // Level by level: what is found there, and what goes on.
+            // Level by level: hits, and what goes on to the next.
             let mut tenant = Tenant {
                 held: 0.0,
                 rate: 0.0,
@@ -205,7 +205,7 @@ impl World {
             let hits = per.accesses - per.misses;
             d.base_s += hits * m.llc_s / phase.llc_mlp;
             let app = &self.apps[t.app];
-            // An application with a backlog works as fast as it can.
+            // An application with a backlog works at full speed.
             d.cap = app
                 .spec
                 .load
@@ -220,7 +220,7 @@ impl World {
                 }
                 let lines = per.misses * share;
                 let idle = m.memory(cpu, node, to);
-                // Nothing fetches ahead what comes again.
+                // Returning lines are not prefetched.
                 d.base_s += share * (own * m.miss_s(idle, phase.mlp) + t.again * idle / m.overlap(phase.mlp));
                 d.floor_s += lines * idle / m.lines_in_flight;
                 let through = |station: usize| Use {

@@ -1,4 +1,4 @@
-//! Beginnings and ends: arrivals, phases, runs.
+//! Arrivals, phases and runs.
 
 use super::faults::{NumaProcess, NumaThread, SCAN_DELAY};
 use super::{Life, World};
@@ -6,15 +6,14 @@ use crate::app::Pages;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuId, CpuSet};
 
-/// Whether so many instructions of a phase or run count as none: fewer than rounding to nanoseconds leaves.
+/// Whether these remaining instructions count as none: fewer than rounding to nanoseconds leaves.
 fn is_over(left: f64, of: f64) -> bool {
     left <= f64::min(8.0, 1e-6 * of)
 }
 
 impl World {
-    /// Starts the applications whose time has come. Where several start at the same instant, their threads are
-    /// created in random order among each other, each application's own in order: they are started by different
-    /// processes.
+    /// Starts the due applications. At the same instant, different processes start them: their threads are created in
+    /// random order among each other, each application's own in order.
     pub(super) fn begin_arrivals(&mut self) {
         let due: Vec<usize> = (0..self.apps.len())
             .filter(|&a| self.apps[a].life == Life::Before && self.apps[a].spec.arrival.0 <= self.now)
@@ -24,7 +23,7 @@ impl World {
         }
     }
 
-    /// Starts a run now of an application that waits for that.
+    /// Starts a run of an application that waits for one.
     pub(crate) fn begin(&mut self, app: usize) {
         self.begin_runs(&[app]);
     }
@@ -61,7 +60,7 @@ impl World {
         self.create(app, thread);
     }
 
-    /// A new thread takes a slot, to do what is left there to be done.
+    /// A new thread takes a slot and its remaining work.
     fn create(&mut self, app: usize, thread: usize) {
         let id = self.created;
         self.created += 1;
@@ -86,7 +85,7 @@ impl World {
         self.put(thread, cpu);
     }
 
-    /// All threads of an application end, and others go on in their stead, where the kernel puts them. Pages stay.
+    /// Ends all threads of an application and starts new ones, which the kernel places. Pages stay.
     fn create_anew(&mut self, app: usize) {
         let running = |t: &usize| self.threads[*t].cpu.is_some();
         let threads: Vec<usize> = self.apps[app].threads.clone().filter(running).collect();
@@ -105,7 +104,7 @@ impl World {
         self.places.node.of[self.threads[thread].cpu.unwrap_or_default()]
     }
 
-    /// First touch: a thread's own pages on its node, what the threads have in common where each of them stands.
+    /// First touch: a thread's own pages go to its node, shared pages to the nodes of the threads.
     fn touch_pages(&mut self, app: usize) {
         let program = self.apps[app].spec.program.clone();
         let nodes = self.machine.nodes();
@@ -127,8 +126,8 @@ impl World {
         self.kernel.scan = self.kernel.scan.min(self.now + SCAN_DELAY);
     }
 
-    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is
-    /// where it will.
+    /// Applications that began at this instant have touched nothing yet: their pages go to the places of their threads
+    /// at the end of the instant.
     pub(crate) fn touch_anew(&mut self) {
         for app in 0..self.apps.len() {
             if self.apps[app].life == Life::Running && self.apps[app].run_began == self.now {
@@ -138,7 +137,7 @@ impl World {
         }
     }
 
-    /// Share of an application's threads that stand on each node.
+    /// Fraction of an application's threads on each node.
     pub(crate) fn spread(&self, app: usize) -> Vec<f64> {
         let mut spread = vec![0.0; self.machine.nodes()];
         let mut all = 0.0;
@@ -154,7 +153,7 @@ impl World {
         spread
     }
 
-    /// Ends what has come to its end.
+    /// Ends finished phases, runs and applications.
     pub(super) fn end_phases_and_runs(&mut self) {
         let (mut ended, mut anew, mut changed) = (Vec::new(), Vec::new(), false);
         for i in 0..self.running.len() {

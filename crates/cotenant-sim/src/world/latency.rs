@@ -1,10 +1,10 @@
 //! Latencies of requests.
 
-/// Latencies of requests, as a histogram whose buckets grow by a fiftieth.
+/// A histogram of request latencies with buckets that grow by a fiftieth.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latency {
     buckets: Vec<f64>,
-    /// Requests that wait beyond what a queue in equilibrium holds.
+    /// Waiting requests beyond a queue in equilibrium.
     pub(crate) backlog: f64,
 }
 
@@ -24,20 +24,20 @@ impl Latency {
         }
     }
 
-    /// Requests that came and could not be served, beyond those that a queue in equilibrium holds; above 1 the
-    /// application is overloaded, and its latencies grow for as long as that lasts.
+    /// Unserved requests beyond those of a queue in equilibrium; above 1 the application is overloaded, and its
+    /// latencies grow while that lasts.
     pub fn backlog(&self) -> f64 {
         self.backlog
     }
 
-    /// Adds the requests of another seed. The backlog is then the larger one.
+    /// Adds the requests of another seed; the larger backlog is kept.
     pub fn merge(&mut self, other: &Self) {
         self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0.0);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, more)| *sum += more);
         self.backlog = self.backlog.max(other.backlog);
     }
 
-    /// The latency that a fraction `q` of the requests does not exceed, seconds; `None` without requests.
+    /// The `q` quantile of latency, seconds; `None` without requests.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let all: f64 = self.buckets.iter().sum();
         let mut sum = 0.0;

@@ -1,9 +1,8 @@
-//! The simulated machine in motion: threads on CPUs, what they hold of the caches, how fast they run, and what
-//! hardware would count.
+//! The simulated machine in motion: threads on CPUs, their cache contents, their speeds, and the hardware's counts.
 //!
-//! Time passes in steps. Within a step nothing changes place, phase or speed; a step ends where something would: at a
-//! wake-up of the loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps
-//! are short, and grow as the machine settles.
+//! Time passes in steps, within which no place, phase or speed changes. A step ends at a wake-up of the loop, an
+//! arrival, the end of a phase or of a run, or a turn of the kernel. Steps are short after a change, and grow as the
+//! machine settles.
 
 mod budget;
 mod cpu_time;
@@ -43,41 +42,39 @@ use std::sync::Arc;
 
 /// A step after a change.
 const SHORT: Ns = 1_000_000;
-/// The same where phases are as long as this at most, or shorter: caches change hands within them.
+/// The same for phases at most this long: cache contents change within them.
 const FINE: Ns = 100_000;
 const BRIEF: Ns = 10_000_000;
 /// A step of a machine that has settled.
 const LONG: Ns = 100_000_000;
-/// Part of a cache that may change hands in a step before the next one is shorter.
+/// The fraction of a cache that may change hands in a step before the next one is shorter.
 const MOVING: f64 = 0.01;
 
-/// What runs: a program with its threads, its work and its time.
+/// A program with its threads, its work and its time.
 #[derive(Clone, Debug)]
 pub struct AppSpec {
     /// Name, for people and profiles.
     pub name: String,
-    /// What each thread does.
+    /// The program of each thread.
     pub program: Arc<Program>,
-    /// How many threads, ≥ 1.
+    /// Number of threads, ≥ 1.
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
-    /// How often it is run, one after the other; each run has new threads. 0 = whenever it is started from outside: it
-    /// is never done.
+    /// Number of successive runs, each with new threads. 0: started from outside, never finished.
     pub runs: u32,
-    /// What each thread executes in a run, > 0.
+    /// Instructions of each thread in a run, > 0.
     pub instructions: f64,
-    /// Requests that come from outside, for an app that serves them; it then ends after `instructions` of served
-    /// requests.
+    /// Requests from outside, for an app that serves them; it ends after `instructions` of served requests.
     pub load: Option<Load>,
     /// The CPUs that its user allows.
     pub cpus: Option<CpuSet>,
-    /// Where each thread is pinned, in order; overrides the kernel. For the search for the optimum.
+    /// The CPU of each thread, in order; overrides the kernel. For the search for the optimum.
     pub pinned: Option<Vec<usize>>,
 }
 
 impl AppSpec {
-    /// Started at once and run once, wherever the kernel puts it.
+    /// Starts at once, runs once, and is placed by the kernel.
     pub(crate) fn new(name: &str, program: Arc<Program>, threads: usize, instructions: f64) -> Self {
         let (name, arrival) = (name.to_owned(), Time(0));
         Self { name, program, threads, arrival, runs: 1, instructions, load: None, cpus: None, pinned: None }
@@ -93,7 +90,7 @@ pub struct Load {
     pub instructions: f64,
 }
 
-/// How far an application has come.
+/// The progress of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Not yet started.
@@ -103,11 +100,11 @@ pub(crate) enum Life {
     Done,
 }
 
-/// An application under way.
+/// A running application.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub spec: AppSpec,
-    /// The station of the lines that its threads contend for.
+    /// The station of its contended lines.
     pub contended: Option<usize>,
     pub life: Life,
     /// Its threads: indices into [`World::threads`].
@@ -115,60 +112,60 @@ pub(crate) struct App {
     pub run_began: Ns,
     /// Seconds that each finished run took.
     pub times: Vec<f64>,
-    /// How often a phase or a run ended.
+    /// Number of ended phases and runs.
     pub ends: u64,
     pub latency: Latency,
-    /// What its threads have executed, in all runs together.
+    /// Instructions executed by its threads in all runs.
     pub instructions: f64,
-    /// Seconds, and the sum over them of what an instruction of its threads costs where none waits for another.
+    /// Seconds, and the sum over them of seconds per instruction as if no thread waited for another.
     pub cost: (f64, f64),
-    /// Until when all of it sleeps; 0 = it does not.
+    /// The end of its current nap; 0: none.
     pub nap_until: Ns,
-    /// CPUs that it may use on average; `None` = as many as there are.
+    /// Limit of CPUs used on average; `None`: all.
     pub limit: Option<f64>,
     pub numa: NumaProcess,
 }
 
-/// A thread of the run under way; its slot serves the next run's, too.
+/// A thread of the current run; the next run reuses its slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Thread {
     pub app: usize,
     /// Numbered in order of creation, never reused.
     pub id: u32,
-    /// Where it runs; `None` while it does not exist, waits, or has done its part of the run.
+    /// Its CPU; `None` while it does not exist, waits, or has finished its part of the run.
     pub cpu: Option<usize>,
-    /// Where it ran before it was paused.
+    /// Its CPU before it was paused.
     pub paused: Option<usize>,
-    /// Where it ran before it fell asleep with all of its application.
+    /// Its CPU before its application napped.
     pub napping: Option<usize>,
     /// CPUs that the user allows.
     pub allowed: CpuSet,
-    /// CPUs that a policy has left it.
+    /// CPUs that the policy allows.
     pub mask: CpuSet,
     pub phase: usize,
     /// Instructions left in its phase.
     pub phase_left: f64,
-    /// Instructions left until another thread takes its place.
+    /// Instructions left until a new thread replaces it.
     pub anew_left: f64,
-    /// What it has executed, in all runs together.
+    /// Instructions executed in all runs.
     pub instructions: f64,
     /// Instructions left in its run.
     pub left: f64,
-    /// Bytes that it holds of the last-level cache of its CPU.
+    /// Bytes held of its CPU's last-level cache.
     pub held: f64,
-    /// Lines per instruction that come again since an inclusive cache evicted them from under its private ones.
+    /// Lines per instruction that return because an inclusive cache evicted them from its private ones.
     pub again: f64,
     /// The same of each shared level before that.
     pub near: Vec<f64>,
-    /// Where its accesses to memory go: share per node.
+    /// Fraction of its memory accesses per node.
     pub pages: Vec<f64>,
     /// Accesses to the memory of each node, cumulative.
     pub touches: Vec<f64>,
-    /// Seconds of its time that something else takes: migrations, page faults, being observed.
+    /// Seconds of its time lost to migrations, page faults and observation.
     pub debt_s: f64,
     /// Cumulative events, by signal.
     pub counts: [f64; Signal::COUNT],
-    /// Whether it may be seen by samples: from its start to the end of its run.
+    /// Whether samples can see it: from its start to the end of its run.
     pub exists: bool,
     pub started: Ns,
     pub numa: NumaThread,
@@ -183,49 +180,49 @@ pub struct World {
     pub(crate) now: Ns,
     pub(crate) kernel: Kernel,
     pub(crate) rng: Rng,
-    /// Per CPU number: nanoseconds in which something ran.
+    /// Per CPU number: busy nanoseconds.
     pub(crate) busy_ns: Vec<f64>,
-    /// How often threads have changed CPUs after their first.
+    /// Number of changes of CPU after the first.
     pub(crate) migrations: u64,
-    /// Whether what is done begins anew until all are done.
+    /// Whether finished applications restart until all have finished.
     pub(crate) restart: bool,
     /// Tasks came or went since [`World::advance`] began.
     pub(crate) changed: bool,
-    /// No step is longer than this: the machine's own choice, unless a test wants it finer.
+    /// Limit of a step's length: the machine's own, unless a test wants it finer.
     pub(crate) longest: Ns,
-    /// Steps and samples that it may take, those that it took, and the samples among them.
+    /// Limit of steps and samples, steps and samples taken, and the samples among them.
     pub(crate) budget: Budget,
     work: u64,
     pub(crate) samples: u64,
     created: u32,
     step: Ns,
-    /// The end of the last nap that was ordered, and until when phases of naps and of running are brief.
+    /// The end of the last nap ordered, and the time until which naps alternate quickly.
     woke: Ns,
     brief_until: Ns,
     waits: Vec<f64>,
     demands: Vec<Demand>,
     per: Vec<PerInstruction>,
-    /// Per demand: seconds per instruction, and how many uses, that do not depend on what is held.
+    /// Per demand: seconds per instruction and number of uses that do not depend on cache contents.
     fixed: Vec<(f64, usize)>,
-    /// The threads that `demands` and `per` are about.
+    /// The threads of `demands` and `per`.
     running: Vec<usize>,
-    /// Whether `demands` still describe the machine.
+    /// Whether `demands` are current.
     fresh: bool,
     speeds: Vec<f64>,
-    /// Bytes that each memory node has delivered, reads and write-backs.
+    /// Bytes delivered by each memory node, reads and write-backs.
     pub(crate) node_bytes: Vec<f64>,
-    /// How far each CPU is from the memory of each node, and accesses to memory × that; NaN where it is not known.
+    /// Distance of each CPU to each node's memory, and accesses × distance; NaN if unknown.
     ways: Vec<Vec<f64>>,
     pub(crate) access_distance: f64,
     stand: Stand,
     /// Threads per CPU number.
     pub(crate) queues: Vec<u32>,
-    /// Threads whose pages are to follow them, in turn.
+    /// Threads whose pages are to follow them, in order.
     moving: VecDeque<Moving>,
 }
 
 impl World {
-    /// A machine on which nothing has started yet. The same arguments give the same future.
+    /// A machine without started programs. Deterministic for its arguments.
     pub fn new(mut machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
         let places = Places::new(&machine);
         let nodes = machine.nodes();
@@ -245,7 +242,7 @@ impl World {
                 ..Thread::default()
             };
             threads.resize(first + spec.threads, thread);
-            // Seconds in which a line is under way per second, of so many lines; waits count in times under way.
+            // Utilization of this many contended lines; waits are in units of their transfer time.
             let contended = spec.program.contended_lines.map(|lines| {
                 let stations = &mut Arc::make_mut(&mut machine).stations;
                 stations.push(Station {
@@ -336,7 +333,7 @@ impl World {
         Err(Endless { at_s, work: self.work, samples: self.samples, most: most.unwrap_or_default() })
     }
 
-    /// Bytes of memory that a thread has: its own, and its part of what the threads have in common.
+    /// Bytes of memory of a thread: its own, and its part of the shared ones.
     pub(crate) fn bytes_of(&self, thread: usize) -> f64 {
         let t = &self.threads[thread];
         self.bytes_of_phase(t.app, t.phase)
@@ -348,7 +345,7 @@ impl World {
         spec.program.phases[phase].footprint_bytes * (1.0 - shared + shared / spec.threads as f64)
     }
 
-    /// Pages of each application, all of its threads together, on each node: a process's pages are its threads'.
+    /// Pages of each application on each node; a process's pages are those of all its threads.
     pub(crate) fn pages(&self) -> Vec<Vec<u64>> {
         let mut bytes = vec![vec![0.0; self.machine.nodes()]; self.apps.len()];
         for t in self.threads.iter().filter(|t| t.exists) {
@@ -364,10 +361,10 @@ impl World {
         &self.apps[t.app].spec.program.phases[t.phase]
     }
 
-    /// Lets time pass until `until`, or until tasks come or go where `stop` says so, or until everything is done.
+    /// Advances time to `until`, to a change of tasks if `stop`, or to the end of everything.
     ///
     /// # Errors
-    /// [`Halt`] where no speeds can be found, or the steps get too small.
+    /// [`Halt`] if the solver does not converge, or steps get too small.
     pub fn advance(&mut self, until: Time, stop: bool) -> Result<(), Halt> {
         self.changed = false;
         self.begin_arrivals();
@@ -377,18 +374,18 @@ impl World {
         Ok(())
     }
 
-    /// What a change of places, phases or tasks makes necessary.
+    /// Recomputes after a change of places, phases or tasks.
     pub(crate) fn disturb(&mut self) {
         self.fresh = false;
         self.step = self.shortest();
     }
 
-    /// No step is cut shorter because caches change hands.
+    /// Changes of cache contents do not shorten steps.
     fn shortest(&self) -> Ns {
         if self.now < self.brief_until { FINE } else { SHORT }
     }
 
-    /// Says where a thread stands, without a cost; where it stood before.
+    /// Sets a thread's place without a cost; returns the former one.
     pub(crate) fn stand(&mut self, thread: usize, cpu: Option<usize>) -> Option<usize> {
         let before = std::mem::replace(&mut self.threads[thread].cpu, cpu);
         if let Some(cpu) = before {
@@ -444,7 +441,7 @@ impl World {
         Ok(())
     }
 
-    /// Where the step has to end at the latest.
+    /// The latest end of the step.
     fn end_of_step(&self, until: Ns) -> Ns {
         let longest = if self.moving.is_empty() { self.longest } else { self.longest.min(parts::STEP) };
         let mut end = until.min(self.now + self.step.min(longest));
@@ -469,9 +466,9 @@ impl World {
         end.max(self.now + 1)
     }
 
-    /// Executes for `dt` seconds at the speeds found, and counts.
+    /// Executes for `dt` seconds at the current speeds, and counts.
     fn execute(&mut self, dt: f64) {
-        // What each thread can really use of the step; threads of a team wait for the one that can use least.
+        // What each thread can use of the step; threads of a team wait for the one that can use least.
         let mut used: Vec<f64> = Vec::with_capacity(self.running.len());
         let mut team = vec![f64::INFINITY; self.apps.len()];
         for (i, &thread) in self.running.iter().enumerate() {
@@ -525,14 +522,14 @@ impl World {
             add(Signal::Inter, instructions * per.inter);
             add(Signal::Remote, instructions * per.misses * per.remote);
             add(Signal::LocalDram, instructions * per.misses * (1.0 - per.remote));
-            // A line from a core that shares the last level comes into a second level only where that is nearer.
+            // A line from a core that shares the last level enters a second level only if that is nearer.
             let intra = if self.machine.last_level == Some(2) { 0.0 } else { per.intra };
             add(Signal::L2LinesIn, instructions * (per.second + intra + per.near + per.inter));
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
             add(Signal::SharedRequests, instructions * (per.coherence() + per.shared * (per.accesses - per.misses)));
             add(Signal::CpuTime, cpu_s * 1e9);
-            // It is runnable for `on / share` of the time, and has its CPU for `on` of it.
+            // It is runnable for `on / share` of the time, and on its CPU for `on` of it.
             add(Signal::RunQueueWait, on * (1.0 / demand.share - 1.0) * dt * 1e9);
         }
         for (total, seconds) in self.busy_ns.iter_mut().zip(busy) {

@@ -1,11 +1,11 @@
-//! Naps and limits of CPU time of whole applications, exactly as ordered: what a freezer and a quota bring about.
+//! Naps and CPU limits of whole applications, exactly as ordered, like a freezer and a quota.
 
 use super::{BRIEF, Life, World};
 use crate::Ns;
 use cotenant_model::{Action, AppId, CpuId, Outcome};
 
 impl World {
-    /// Does what concerns an application as a whole.
+    /// Carries out an order about a whole application.
     pub(crate) fn obey(&mut self, app: AppId, action: &Action) -> Outcome {
         let app = app.index();
         if self.apps.get(app).is_none_or(|known| known.life != Life::Running) {
@@ -21,8 +21,7 @@ impl World {
         Outcome::Applied
     }
 
-    /// Lets all of an application sleep until a time; one that has passed wakes it. Sleepers keep what they hold of
-    /// the caches until others take it.
+    /// Pauses an application until a time; a past time wakes it. It keeps its cache contents until others evict them.
     pub(crate) fn nap(&mut self, app: usize, until: Ns) {
         self.apps[app].nap_until = until;
         if until <= self.now {
@@ -35,7 +34,7 @@ impl World {
         self.doze(app);
     }
 
-    /// Lets an application use at most so many CPUs, on average, from now on.
+    /// Limits an application to this many CPUs on average from now on.
     pub(crate) fn limit(&mut self, app: usize, cpus: Option<f64>) {
         if self.apps[app].limit != cpus {
             self.apps[app].limit = cpus;
@@ -43,7 +42,7 @@ impl World {
         }
     }
 
-    /// Puts the running threads of a napping application to sleep.
+    /// Takes the running threads of a napping application off their CPUs.
     pub(super) fn doze(&mut self, app: usize) {
         for thread in self.apps[app].threads.clone() {
             if let Some(cpu) = self.stand(thread, None) {
@@ -53,7 +52,7 @@ impl World {
         }
     }
 
-    /// Ends the naps whose time has come.
+    /// Ends due naps.
     pub(super) fn end_naps(&mut self) {
         for app in 0..self.apps.len() {
             let until = self.apps[app].nap_until;
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// Lets sleepers go on: on the CPU that each had, if that is idle, else on the idlest.
+    /// Resumes paused threads: each on its former CPU if that is idle, otherwise on the idlest.
     fn rouse(&mut self, app: usize) {
         self.apps[app].nap_until = 0;
         for thread in self.apps[app].threads.clone() {
@@ -72,11 +71,11 @@ impl World {
         }
     }
 
-    /// Puts a thread that slept on the CPU that it had, if that is idle and allowed, else on the idlest.
+    /// Puts a resumed thread on its former CPU if that is idle and allowed, otherwise on the idlest.
     pub(crate) fn put_back(&mut self, thread: usize, before: usize) {
         let may = self.threads[thread].mask.contains(CpuId(before as u32));
         let cpu = if self.queues[before] == 0 && may { before } else { self.idlest(thread) };
-        self.stand(thread, Some(before)); // where a migration is counted from
+        self.stand(thread, Some(before)); // the origin of the counted migration
         self.put(thread, cpu);
         self.disturb();
     }

@@ -1,6 +1,6 @@
 //! NUMA balancing of Linux 6.12 to 7.x: `task_numa_work`, `task_numa_fault`, `task_numa_placement` and
-//! `task_numa_migrate` in `kernel/sched/fair.c`, and `should_numa_migrate_memory`. What is modelled and what not:
-//! `docs/reference/simulated-kernels.md`.
+//! `task_numa_migrate` in `kernel/sched/fair.c`, and `should_numa_migrate_memory`.
+//! `docs/reference/simulated-kernels.md` lists what is modelled.
 
 use super::faults::NumaThread;
 use super::{Life, World};
@@ -13,29 +13,29 @@ use std::collections::BTreeSet;
 
 /// Bytes of a scan: `scan_size_mb`.
 const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
-/// From scan to scan, milliseconds, of a process of one scan: `scan_period_min_ms`, `scan_period_max_ms`.
+/// Scan periods, milliseconds, of a process of one scan: `scan_period_min_ms`, `scan_period_max_ms`.
 const PERIOD_MS: (f64, f64) = (1_000.0, 60_000.0);
-/// No more than 2,560 MB are scanned a second: `MAX_SCAN_WINDOW`.
+/// The scanner covers at most 2,560 MB per second: `MAX_SCAN_WINDOW`.
 const LEAST_PERIOD_MS: f64 = 100.0;
-/// So much later, nanoseconds of CPU time, comes the turn of a thread that has scanned: two ticks of 250 Hz.
+/// A thread that has scanned waits this much longer, nanoseconds of CPU time: two ticks of 250 Hz.
 const TICKS_NS: f64 = 8e6;
-/// The part of faults that lets a scan come later: `NUMA_PERIOD_THRESHOLD`, of `NUMA_PERIOD_SLOTS`.
+/// The fraction of faults that lengthens the scan period: `NUMA_PERIOD_THRESHOLD`, of `NUMA_PERIOD_SLOTS`.
 const THRESHOLD: f64 = 7.0;
 const SLOTS: f64 = 10.0;
-/// In so many passes the first fault on a page moves it.
+/// During this many passes the first fault on a page moves it.
 const EARLY: u32 = 4;
-/// Nodes with more than one in so many of the faults of the first are active: `ACTIVE_NODE_FRACTION`.
+/// A node is active if its faults, times this, exceed those of the busiest node: `ACTIVE_NODE_FRACTION`.
 const ACTIVE: f64 = 3.0;
-/// A swap of two threads gains more than so many thousandths of their faults: `SMALLIMP`.
+/// A swap of two threads must gain more than this many thousandths of their faults: `SMALLIMP`.
 const SMALL: f64 = 30.0;
-/// Two threads more on one node than on another are left alone on lightly used nodes: `NUMA_IMBALANCE_MIN`.
+/// Lightly used nodes may differ by two threads: `NUMA_IMBALANCE_MIN`.
 const IMBALANCE: f64 = 2.0;
 /// Seconds that a hinting fault takes: assumption.
 const FAULT_S: f64 = 1e-6;
 /// Small pages of a huge one.
 const HUGE: f64 = 512.0;
 
-/// What the faults of all threads of a process tell: `numa_group`.
+/// Faults of all threads of a process: `numa_group`.
 #[derive(Debug)]
 struct FaultGroup {
     memory: Vec<f64>,
@@ -59,12 +59,12 @@ impl FaultGroup {
         if all > 0.0 { 1_000.0 * self.memory[node] / all } else { 0.0 }
     }
 
-    /// How much longer scans may be apart: the more threads, the more of their memory is shared.
+    /// The factor for longer periods: with more threads, more memory is shared.
     fn stretch(&self) -> f64 {
         self.threads * (self.shared + 1.0) / (self.private + self.shared + 1.0)
     }
 
-    /// Whether shared memory moves from one node to another: it is dealt out by the time that threads run there.
+    /// Whether shared memory moves from one node to another: it is divided by the time that threads run there.
     fn moves(&self, from: usize, to: usize) -> bool {
         let (cpu, memory) = (&self.cpu, &self.memory);
         cpu[to] > ACTIVE * cpu[from] || 3.0 * cpu[to] * memory[from] > 4.0 * cpu[from] * memory[to]
@@ -72,7 +72,7 @@ impl FaultGroup {
 }
 
 impl World {
-    /// Scans what is due, and says when the next turn is.
+    /// Scans due memory, and returns the time of the next turn.
     pub(super) fn balance_memory(&mut self) {
         for app in 0..self.apps.len() {
             if let Some((thread, at)) = self.next_scan(app)
@@ -85,8 +85,8 @@ impl World {
         self.kernel.scan = next.unwrap_or(Ns::MAX).max(self.now + 1);
     }
 
-    /// The next scan of a process, and the thread that does it: whose CPU time has reached its period first, once the
-    /// process is due. Interleaved memory is not scanned.
+    /// The next scan of a process and its thread: the first whose CPU time reaches its period once the process is due.
+    /// Interleaved memory is not scanned.
     fn next_scan(&self, app: usize) -> Option<(usize, Ns)> {
         let process = &self.apps[app];
         if process.life != Life::Running || process.spec.program.pages == Pages::Interleave {
@@ -99,7 +99,7 @@ impl World {
             let (period, left) =
                 (queue * self.period_ms(thread) * 1e6, t.numa.due_ns - t.counts[Signal::CpuTime as usize]);
             let due = self.now as f64 + queue * left;
-            // Those that come before the process is due come to nothing.
+            // Periods that end before the process is due cause no scan.
             let missed = ((earliest - due) / period).ceil().max(0.0);
             Some((thread, (due + missed * period).ceil().max(self.now as f64) as Ns))
         };
@@ -121,7 +121,7 @@ impl World {
         (PERIOD_MS.0 / scans).max(LEAST_PERIOD_MS)
     }
 
-    /// The group of a process whose threads have shared memory, and were seen to.
+    /// The group of a process whose threads have shared memory and had faults.
     fn fault_group(&self, app: usize) -> Option<FaultGroup> {
         let nodes = self.machine.nodes();
         let all: Vec<&NumaThread> =
@@ -137,7 +137,7 @@ impl World {
         })
     }
 
-    /// A scan by a thread: the pages that it covers fault at once, since all of a footprint is in use.
+    /// A scan by a thread: its pages fault at once, because all of a footprint is in use.
     fn scan(&mut self, app: usize, scanner: usize) {
         let bytes = self.process_bytes(app);
         if self.threads[scanner].numa.period_ms == 0.0 {
@@ -170,7 +170,7 @@ impl World {
         self.disturb();
     }
 
-    /// The faults of a part of the memory of a process, which is so much of what this pass had left, and what moves.
+    /// Faults of a part of the remaining memory of this pass, and the moves that follow.
     fn fault(&mut self, app: usize, running: &[usize], (part, left): (f64, f64), is_first: bool) {
         let group = self.fault_group(app);
         let program = self.apps[app].spec.program.clone();
@@ -180,8 +180,8 @@ impl World {
         let spread = self.spread(app);
         let is_early = |t: &NumaThread| t.preferred.is_none() || t.passes <= EARLY;
         let is_young = running.iter().any(|&t| is_early(&self.threads[t].numa));
-        // Whether a fault from a node moves what is in common from another one: it is by the same thread as the fault
-        // before, or from the same node, if that is where memory is to be.
+        // Whether a fault moves shared memory: either the same thread had the previous fault, or the same node had and
+        // memory is to move there.
         let process = &self.apps[app].numa;
         let goes = |from: usize, to: usize| {
             let again = process.last[to];
@@ -204,7 +204,7 @@ impl World {
             if t.node != here {
                 (t.node, t.since) = (here, 0.0);
             }
-            // Late in life a page moves when the same node has had it at the fault before.
+            // In old processes a page moves only on the second fault in a row from the same node.
             let from = if is_early(t) { 0.0 } else { 1.0 };
             let seen = (t.since + part - from).clamp(0.0, part);
             let ahead = (from + 1.0 - t.since.max(from)).max(0.0);
@@ -221,7 +221,7 @@ impl World {
                 };
                 let by_others = if is_first { 0.0 } else { shared * (1.0 - 1.0 / all) };
                 let private = own + shared - by_others;
-                // What moves counts where it is then.
+                // Moved pages count at their new node.
                 let go = if node == here { 0.0 } else { goes[node][here] };
                 let own_goes = (gone * own_bytes / page).min(own);
                 t.count(here, here, by_others * go, (private - own) * go + own_goes, is_local);
@@ -249,7 +249,7 @@ impl World {
         self.copy(app, running, &moved);
     }
 
-    /// What was copied to each node is the time of the threads on whose faults it was.
+    /// The threads whose faults caused copies pay the time.
     fn copy(&mut self, app: usize, running: &[usize], moved: &[f64]) {
         let bytes_per_s = self.machine.page_move_bytes_per_s;
         for (to, &bytes) in moved.iter().enumerate() {
@@ -261,7 +261,7 @@ impl World {
         self.mix_pages(app);
     }
 
-    /// Where the accesses of threads go, from where their own memory is and what they have in common.
+    /// Nodes of threads' accesses, from the places of their own and their shared memory.
     pub(super) fn mix_pages(&mut self, app: usize) {
         let shared = self.apps[app].spec.program.shared;
         for thread in self.apps[app].threads.clone() {
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// Where a thread's own memory is, from where its accesses go: a policy has moved it.
+    /// Nodes of a thread's own memory, from its accesses: a policy has moved it.
     pub(super) fn unmix_pages(&mut self, thread: usize) {
         let app = &self.apps[self.threads[thread].app];
         let shared = app.spec.program.shared;
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Whether load balancing leaves two threads more on one node than on another: few run there.
+    /// Whether load balancing tolerates two more threads on one node than on another: few run there.
     pub(super) fn may_differ(&self, from: (&[usize], u32), to: (&[usize], u32)) -> bool {
         let node = |cpus: &[usize]| cpus.first().map(|&cpu| self.places.node.of[cpu]);
         self.kernel.kind.numa_balancing
@@ -292,13 +292,14 @@ impl World {
             && f64::from(from.1) - f64::from(to.1) <= IMBALANCE
     }
 
-    /// Threads that make a node no longer lightly used: an eighth of its CPUs where it has one cache, else one a cache.
+    /// Threads from which a node is no longer lightly used: an eighth of its CPUs if it has one cache, otherwise one
+    /// per cache.
     fn few_on(&self, cpus: &[usize]) -> f64 {
         let caches: BTreeSet<usize> = cpus.iter().map(|&cpu| self.places.llc.of[cpu]).collect();
         if caches.len() == 1 { (cpus.len() / 8).max(1) as f64 } else { caches.len() as f64 }
     }
 
-    /// Takes stock of the faults of a pass: the preferred node, the next period; and goes to that node, if it may.
+    /// Evaluates the faults of a pass: preferred node and next period; then moves to that node, if allowed.
     fn place_by_faults(&mut self, thread: usize) {
         let app = self.threads[thread].app;
         let passes = self.apps[app].numa.passes;
@@ -338,7 +339,7 @@ impl World {
         self.go_to_preferred(thread);
     }
 
-    /// The next period: scans come later where memory is local or shared by many, sooner where it is far.
+    /// The next period: longer for memory that is local or shared by many, shorter for remote memory.
     fn adapted_ms(
         &self,
         thread: usize,
@@ -364,8 +365,8 @@ impl World {
         (now + by * now / SLOTS).clamp(least, most)
     }
 
-    /// A thread that is not on its preferred node goes to an idle CPU there while that leaves loads alike, or changes
-    /// places with a thread for which that is no loss.
+    /// A thread off its preferred node goes to an idle CPU there while loads stay even, or swaps with a thread that
+    /// loses nothing.
     fn go_to_preferred(&mut self, thread: usize) {
         let Some((preferred, here)) = self.threads[thread].numa.preferred.zip(self.threads[thread].cpu) else { return };
         let here = self.places.node.of[here];
@@ -397,13 +398,13 @@ impl World {
         }
     }
 
-    /// Thousandths of faults that are local if a thread goes from one node to another.
+    /// Thousandths of faults that become local if a thread moves between two nodes.
     fn gain(&self, thread: usize, to: usize, from: usize, group: Option<&FaultGroup>) -> f64 {
         let t = &self.threads[thread].numa;
         group.map_or_else(|| t.weight(to) - t.weight(from), |group| group.weight(to) - group.weight(from))
     }
 
-    /// Where a thread may go on a node.
+    /// The place on a node to which a thread may move.
     fn seat_on(&self, thread: usize, node: usize, group: Option<&FaultGroup>) -> Option<Seat> {
         let t = &self.threads[thread];
         let here = t.cpu?;
@@ -446,7 +447,7 @@ impl World {
     }
 }
 
-/// Where a thread may go, and the thread with which it changes places.
+/// The place to which a thread may move, and the thread with which it swaps.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     cpu: usize,
@@ -462,7 +463,7 @@ mod tests {
     use cotenant_model::CpuSet;
     use std::sync::Arc;
 
-    /// The third application, one thread on node 1, with so many bytes of its own on these nodes.
+    /// The third application, one thread on node 1, with these bytes of its own on these nodes.
     fn alone(bytes: f64, own: [f64; 3]) -> World {
         let mut world = world();
         let program = Arc::get_mut(&mut world.apps[2].spec.program).unwrap();
@@ -476,6 +477,7 @@ mod tests {
 
     /// 512 MiB, of which each scan covers half, 65,536 pages: young memory comes at the first fault, at 1 µs for each
     /// fault and what copying costs; twice as often as small memory.
+    /// Holds sim/kernel.
     #[test]
     fn young_memory_comes_at_the_first_fault() {
         let mut world = alone(2.0 * SCAN_BYTES, [0.5, 0.5, 0.0]);
@@ -496,6 +498,7 @@ mod tests {
     }
 
     /// Of a thread that has long run elsewhere, a page moves at its second fault from the new node.
+    /// Holds sim/kernel.
     #[test]
     fn old_memory_comes_at_the_second_fault() {
         let mut world = alone(2.0 * SCAN_BYTES, [1.0, 0.0, 0.0]);
@@ -511,6 +514,7 @@ mod tests {
     }
 
     /// One page in three is touched from node 1, where two of six threads are; never touched before, it goes there.
+    /// Holds sim/kernel.
     #[test]
     fn memory_in_common_goes_where_it_is_touched() {
         let mut world = world();
@@ -519,7 +523,7 @@ mod tests {
         world.scan(0, 0);
         let common = world.apps[0].numa.common();
         assert!(near(common[0], 4.0 / 6.0) && near(common[1], 2.0 / 6.0), "{common:?}");
-        // Later by the same thread as before, one in six; or from the same node, if it is to have more of it.
+        // Later by the same thread as before, one in six; or from the same node, if that is to have more of it.
         let group = |cpu: [f64; 2], memory: [f64; 2]| FaultGroup {
             memory: memory.to_vec(),
             cpu: cpu.to_vec(),
@@ -538,6 +542,7 @@ mod tests {
         }
     }
 
+    /// Holds sim/kernel.
     #[test]
     fn scans_come_later_where_memory_is_local_and_sooner_where_it_is_not() {
         let mut world = alone(SCAN_BYTES, [0.0, 1.0, 0.0]);
@@ -561,6 +566,7 @@ mod tests {
 
     /// A thread goes to an idle CPU on its preferred node; where none is, it changes places with one that prefers its
     /// own; never out of its mask, nor lets another go out of its own.
+    /// Holds sim/kernel.
     #[test]
     fn a_thread_goes_to_its_memory_or_changes_places() {
         let prefers = |t: &mut NumaThread, node: usize| {

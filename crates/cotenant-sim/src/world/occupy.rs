@@ -1,4 +1,4 @@
-//! Caches change hands.
+//! Cache contents over time.
 
 use super::World;
 use crate::occupancy::{self, Nearer, Tenant};
@@ -10,7 +10,7 @@ enum Level {
     Last,
 }
 
-/// A tenant: the index of a demand, or a thread that naps and asks for nothing.
+/// A tenant: the index of a demand, or a napping thread without demand.
 #[derive(Clone, Copy)]
 enum Who {
     Runs(usize),
@@ -18,7 +18,7 @@ enum Who {
 }
 
 impl World {
-    /// Lets the caches change hands for `dt` seconds; the largest part of one that did.
+    /// Updates cache contents over `dt` seconds; returns the largest fraction of a cache that changed.
     pub(super) fn occupy(&mut self, dt: f64) -> f64 {
         let near = (0..self.machine.near.len()).map(Level::Near);
         let levels: Vec<Level> = near.chain([Level::Last]).collect();
@@ -55,7 +55,7 @@ impl World {
             let mut tenants: Vec<Tenant<'_>> = on.iter().map(|&who| self.tenant(level, who)).collect();
             let mut shared = capacity;
             if matches!(level, Level::Last) {
-                // What one wants alone, and all together: whoever comes takes no other's conflicts away.
+                // Footprint of each tenant alone, and of all: a newcomer does not relieve the conflicts of another.
                 let mut wanted = 0.0;
                 for (&who, tenant) in on.iter().zip(&mut tenants) {
                     if let Who::Naps(thread) = who {
@@ -81,7 +81,7 @@ impl World {
                 let thread = self.thread_of(who);
                 if let (Who::Runs(i), true) = (who, keeps) {
                     let speed = self.speeds[i];
-                    // While it is off its CPU it fetches none.
+                    // A thread off its CPU fetches no lines.
                     let line_s = self.line_s(thread) / self.demands[i].share;
                     self.threads[thread].again = lasts_s
                         .filter(|_| speed > 0.0)
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Seconds that a line takes which nothing fetches ahead.
+    /// Seconds per line without prefetching.
     fn line_s(&self, thread: usize) -> f64 {
         let (t, m) = (&self.threads[thread], &self.machine);
         let cpu = t.cpu.unwrap_or_default();
@@ -152,7 +152,7 @@ impl World {
             Level::Near(_) => Nearer { bytes, inclusive: None },
             Level::Last => self.machine.nearer(bytes),
         };
-        // What is held nearer is not held here, too.
+        // Lines in nearer caches are not held here too.
         let elsewhere = if nearer.inclusive.is_none() { t.near[..before].iter().sum() } else { 0.0 };
         let bound = (bound - elsewhere).max(0.0);
         let rate = self.speeds[running] * phase.llc_apki / 1000.0;

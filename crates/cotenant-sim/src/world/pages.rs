@@ -1,4 +1,4 @@
-//! Pages that follow: whose memory is on its way to other nodes, and what that costs.
+//! Pages that follow their threads to other nodes, and the cost.
 
 use super::World;
 use super::parts::{Moving, STEP};
@@ -7,7 +7,7 @@ use crate::machine::PAGE;
 use crate::speed::{Demand, Use};
 
 impl World {
-    /// Lets the pages of a thread follow it to these nodes, after those that are already under way.
+    /// Queues the pages of a thread to follow it to these nodes.
     pub(crate) fn bring_pages(&mut self, thread: usize, nodes: Vec<usize>) {
         let id = self.threads[thread].id;
         self.moving.retain(|m| (m.thread, m.id) != (thread, id));
@@ -15,8 +15,8 @@ impl World {
         self.step = self.step.min(STEP);
     }
 
-    /// Drops what is done or about nobody; the first that is left, where each part of its accesses is to go, and the
-    /// bytes that it has.
+    /// Drops finished moves and those of ended threads; returns the first remaining one, the target of each part of its
+    /// accesses, and its bytes.
     fn first_moving(&mut self) -> Option<(usize, Vec<f64>, f64)> {
         while let Some(m) = self.moving.front() {
             let t = &self.threads[m.thread];
@@ -37,8 +37,7 @@ impl World {
         None
     }
 
-    /// What copying pages asks of the machine: bytes in place of instructions, read on one node and written on
-    /// another by one CPU.
+    /// The demand of copying pages: bytes instead of instructions, read on one node and written on another by one CPU.
     pub(super) fn copying(&mut self) -> Option<Demand> {
         if self.moving.is_empty() {
             return None;
@@ -63,8 +62,7 @@ impl World {
         Some(Demand { share: 1.0, base_s, uses, ..Demand::default() })
     }
 
-    /// Moves pages for `dt` seconds at the speed found. Whoever moves them has a CPU meanwhile: an idle one, else
-    /// that of a task.
+    /// Moves pages for `dt` seconds at the speed found. The copy uses an idle CPU, or takes that of a task.
     pub(super) fn move_pages(&mut self, dt: f64) {
         let Some(speed) = self.speeds.get(self.running.len()).copied() else { return };
         let mut left = speed * dt;
@@ -79,14 +77,13 @@ impl World {
                 *moved += change.abs() * bytes;
             }
             self.unmix_pages(thread);
-            // What is left of a step that ends amid pages is rounding.
+            // A small remainder after the step is a rounding error.
             left = if part < 1.0 { 0.0 } else { left - under_way };
         }
         self.pay(dt - left.max(0.0) / speed);
     }
 
-    /// Takes CPU time for what runs beside the tasks: of a task, unless there is an idle CPU to do it on: of the one
-    /// on the highest CPU.
+    /// Charges CPU time for work beside the tasks: to the task on the highest CPU, unless a CPU is idle.
     pub(crate) fn pay(&mut self, seconds: f64) {
         if self.places.cpus.iter().any(|&cpu| self.queues[cpu] == 0) {
             return;
@@ -97,7 +94,7 @@ impl World {
     }
 }
 
-/// Part of the accesses that does not go where it should.
+/// Fraction of the accesses that is not on its target node.
 fn away(wanted: &[f64], pages: &[f64]) -> f64 {
     wanted.iter().zip(pages).map(|(wanted, share)| (wanted - share).max(0.0)).sum()
 }

@@ -1,8 +1,8 @@
-//! Plain values that the machine in motion is made of.
+//! Plain values of the machine in motion.
 
 use crate::Ns;
 
-/// Events of a thread per instruction, where it stands and with what it holds.
+/// Events of a thread per instruction at its place with its cache contents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PerInstruction {
     /// Misses of the private caches.
@@ -13,11 +13,11 @@ pub(crate) struct PerInstruction {
     pub accesses: f64,
     /// Misses of it.
     pub misses: f64,
-    /// Part of these that count as such: the others were fetched ahead.
+    /// Fraction of these that count as misses: the others were prefetched.
     pub demanded: f64,
     /// Lines written back per miss.
     pub writebacks: f64,
-    /// Share of its memory accesses that go to another node.
+    /// Fraction of its memory accesses to another node.
     pub remote: f64,
     /// Lines from another core of the LLC domain, from another domain of the package, from another package.
     pub intra: f64,
@@ -25,13 +25,13 @@ pub(crate) struct PerInstruction {
     pub inter: f64,
     /// Seconds in which the core computes.
     pub busy_s: f64,
-    /// Share of its lines that other threads have, too.
+    /// Fraction of its lines that other threads share.
     pub shared: f64,
     /// Bytes that it can hold.
     pub bound: f64,
     /// The same of each shared level before the last.
     pub near_bound: Vec<f64>,
-    /// Bytes that it has in these levels, up to each of them.
+    /// Bytes held up to each of these levels.
     pub nearer: Vec<f64>,
 }
 
@@ -41,20 +41,20 @@ impl PerInstruction {
     }
 }
 
-/// A step is no longer while pages move, so that what is read meets them where they are.
+/// Limits a step while pages move, so that reads see them in place.
 pub(super) const STEP: Ns = 10_000_000;
 
 /// Memory of a thread that is to move.
 #[derive(Clone, Debug)]
 pub(super) struct Moving {
     pub thread: usize,
-    /// The thread of that slot that it is about.
+    /// Id of the thread in that slot.
     pub id: u32,
     /// Nodes that take its own pages, in equal parts.
     pub nodes: Vec<usize>,
 }
 
-/// Where all threads stand, and where they stood for longest at a stretch.
+/// The current placement of all threads, and the one that lasted longest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stand {
     pub since: Ns,
@@ -62,7 +62,7 @@ pub(super) struct Stand {
     pub now: Vec<usize>,
     pub longest: Ns,
     pub lasting: Vec<usize>,
-    /// Whether it does not count, since it is only tried.
+    /// Whether it is only a trial and does not count.
     pub tried: bool,
 }
 

@@ -1,18 +1,18 @@
-//! What became of each application.
+//! Results of each application.
 
 use super::latency::Latency;
 use super::{Life, World};
 
-/// What became of an application.
+/// Results of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppReport {
     /// Its name.
     pub name: String,
     /// Seconds that each run took, in order.
     pub times_s: Vec<f64>,
-    /// Latencies of its requests, where it serves any.
+    /// Latencies of its requests, if it serves any.
     pub latency: Latency,
-    /// Seconds of an instruction of one of its threads where none waits for another: the mean over threads and time.
+    /// Mean seconds per instruction of one of its threads, as if no thread waited for another.
     pub cost_s: f64,
 }
 
@@ -27,7 +27,7 @@ impl World {
         self.apps.iter().map(|app| self.threads[app.threads.clone()].iter().map(|t| t.instructions).collect()).collect()
     }
 
-    /// What became of each application so far.
+    /// Results of each application so far.
     pub fn report(&self) -> Vec<AppReport> {
         let one = |a: &super::App| AppReport {
             name: a.spec.name.clone(),
@@ -38,8 +38,8 @@ impl World {
         self.apps.iter().map(one).collect()
     }
 
-    /// Requests served in `dt` seconds. The threads are the servers of one M/M/c queue, as long as they keep up; what
-    /// they do not is a backlog that every request waits behind.
+    /// Requests served in `dt` seconds. The threads are the servers of one M/M/c queue while they keep up; what they
+    /// cannot serve becomes a backlog before every request.
     pub(super) fn serve(&mut self, dt: f64) {
         for a in 0..self.apps.len() {
             let Some(load) = self.apps[a].spec.load.filter(|_| self.apps[a].life == Life::Running) else { continue };

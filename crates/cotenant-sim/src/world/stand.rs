@@ -1,10 +1,10 @@
-//! Where all threads stood for longest: the placement at which a run came to rest.
+//! The placement that lasted longest: where a run settled.
 
 use super::World;
 use super::parts::Stand;
 
 impl World {
-    /// Takes note of a change of places.
+    /// Records a change of places.
     pub(super) fn note_places(&mut self) {
         let all: Option<Vec<usize>> = self.threads.iter().map(|t| t.cpu).collect();
         let places = all.unwrap_or_default();
@@ -14,13 +14,13 @@ impl World {
         }
     }
 
-    /// Counts how long threads stand somewhere from now on.
+    /// Restarts the measurement of how long placements last.
     pub(crate) fn forget_places(&mut self) {
         let Stand { now, tried, .. } = std::mem::take(&mut self.stand);
         self.stand = Stand { since: self.now, now, tried, ..Stand::default() };
     }
 
-    /// Says whether where threads stand from now on is only tried, and does not count.
+    /// Marks placements from now on as trials that do not count, or not.
     pub(crate) fn try_places(&mut self, tried: bool) {
         if tried != self.stand.tried {
             self.stand.end(self.now);
@@ -28,8 +28,8 @@ impl World {
         }
     }
 
-    /// The CPU of each thread, application by application, where they all stood for longest at a stretch; empty where
-    /// they never all ran at the same time.
+    /// The CPU of each thread, application by application, in the placement that lasted longest; empty if they never
+    /// all ran at the same time.
     pub fn lasting_places(&self) -> Vec<usize> {
         let mut stand = self.stand.clone();
         stand.end(self.now);

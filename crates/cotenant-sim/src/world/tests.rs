@@ -1,4 +1,4 @@
-//! What threads ask of the machine and what is counted, worked by hand.
+//! Demands and counts of threads, worked by hand.
 
 use super::parts::PerInstruction;
 use super::*;
@@ -85,10 +85,10 @@ fn transfers_contexts_and_limits_by_hand() {
         (0, [2.4, 2.4, 4.8], 4.0 + 0.024 + 0.048 + 0.192, 0.75, Some(0.75)),
         (2, [4.8, 2.4, 4.8], 2.0 + 0.048 + 0.048 + 0.192, 0.75, Some(0.75)),
         (3, [0.0, 7.2, 4.8], 2.0 + 0.144 + 0.192, 0.75, Some(0.75)),
-        // Half of a CPU; the other half is no sibling.
+        // It gets half of a CPU; the task with the other half is not on a sibling context.
         (4, [2.4, 0.0, 9.6], 2.0 + 0.024 + 0.384, 0.5, Some(0.75)),
         (6, [0.0, 0.0, 12.0], 2.0 + 0.48, 0.5, None),
-        // Nobody to share with.
+        // A thread without a partner.
         (8, [0.0; 3], 2.0, 1.0, Some(1.0)),
     ] {
         let (per, demand) = (&world.per[thread], &world.demands[thread]);
@@ -244,7 +244,7 @@ fn steps_end_where_something_changes() {
     assert_eq!(ends(|w| w.bring_pages(0, vec![2])), 10_000_000, "pages are read where they are");
 }
 
-/// Whoever goes to another cache leaves behind what it holds there.
+/// A thread that changes its cache leaves its contents behind.
 #[test]
 fn a_move_costs_caches_time_and_is_counted() {
     // From CPU 0 to: its own, its core's other, the other core of its L2, the other L2, the other L3.
@@ -294,7 +294,7 @@ fn pages_on_their_way_by_hand() {
         "{pages:?}"
     );
     assert!(near(world.node_bytes[0], bytes * 5.0 / 48.0) && near(world.node_bytes[2], bytes / 8.0));
-    // The rest in the next, with time to spare; then there is nothing to move.
+    // The rest in the next, with time to spare; then nothing is left to move.
     *world.speeds.last_mut().unwrap() = bytes / 2.0 / 0.01;
     world.move_pages(0.01);
     let wanted = [1.0 / 3.0, 1.0 / 6.0, 0.5];
@@ -313,7 +313,7 @@ fn requests_queue_by_hand() {
         demand.uses.clear();
     }
     let close = |latency: &Latency, q: f64, ms: f64| (latency.quantile(q).unwrap() / (ms / 1e3) - 1.0).abs() < 0.03;
-    // Of M/M/2 at half load one in three waits, on average for as long as it is served.
+    // M/M/2 at half load: one in three waits, on average for as long as a service.
     world.speeds = vec![5e8; 9];
     world.serve(0.01);
     let latency = &world.apps[1].latency;
@@ -335,7 +335,8 @@ fn requests_queue_by_hand() {
 }
 
 /// Threads on cores of one cache that compute 2 ns for each line from another core, which takes 10 ns: beside exact
-/// mean value analysis of a closed queue, and where the lines are many nobody waits.
+/// mean value analysis of a closed queue, and with many lines no thread waits.
+/// Holds sim/kernel.
 #[test]
 fn threads_queue_for_the_lines_that_all_write() {
     let speed = |threads: usize, lines: Option<f64>| {

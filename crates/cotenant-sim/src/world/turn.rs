@@ -1,5 +1,4 @@
-//! The simulated kernel's turns: it places new and woken threads, balances its queues, and draws processes to their
-//! caches.
+//! The simulated kernel's turns: it places new and woken threads, balances queues, and draws processes to their caches.
 
 use super::{Life, World};
 use crate::app::Program;
@@ -8,22 +7,22 @@ use cotenant_model::{CpuId, CpuSet};
 
 /// Below this fraction of its CPUs busy, a last-level cache has room: `llc_overload_pct`.
 const LLC_BUSY: f64 = 0.5;
-/// Beyond that, how much busier than the other one the preferred cache may be: `llc_imb_pct`.
+/// Above that, how much busier than the other one the preferred cache may be: `llc_imb_pct`.
 const LLC_IMBALANCE: f64 = 1.2;
 
-/// What the cache-aware kernel says of a move between two caches.
+/// The cache-aware kernel's verdict on a move between two caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Forbidden,
-    /// For the sake of the cache.
+    /// Good for the cache.
     Drawn,
     /// Neither cache has room: load alone counts.
     Free,
 }
 
 impl Move {
-    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
-    /// `kernel/sched/fair.c`. It is harder to leave than to come.
+    /// The verdict on a move of a thread out of its process's preferred cache, or into it: `can_migrate_llc` in
+    /// `kernel/sched/fair.c`. Leaving is harder than entering.
     fn of(source: Busy, target: Busy, to_preferred: bool) -> Self {
         if !source.has_room() && !target.has_room() {
             return Self::Free;
@@ -38,7 +37,7 @@ impl Move {
     }
 }
 
-/// How many CPUs of a cache are busy.
+/// Number of a cache's busy CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
     cpus: f64,
@@ -55,7 +54,7 @@ impl Busy {
     }
 }
 
-/// What the cache-aware kernel draws threads to.
+/// Targets of the cache-aware kernel.
 #[derive(Debug)]
 struct Pull {
     /// Per application, the last-level cache that it prefers.
@@ -64,7 +63,7 @@ struct Pull {
 }
 
 impl Pull {
-    /// Whether balancing may move a thread so; not where the thread would be drawn back at once.
+    /// Whether balancing may make this move; not if the thread would be drawn back at once.
     fn lets_balance(&self, from: usize, to: usize, to_preferred: bool) -> bool {
         let (source, target) = (self.caches[from], self.caches[to]);
         let back = || Move::of(target.with(1.0), source.with(-1.0), true);
@@ -89,8 +88,8 @@ impl World {
         }
     }
 
-    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the
-    /// idlest core, the idlest; equals at random.
+    /// The CPU for a new or woken thread: in the idlest package, its idlest cache level by level, then the idlest core;
+    /// ties at random.
     pub(crate) fn idlest(&mut self, thread: usize) -> usize {
         let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
         self.idlest_of(may)
@@ -181,7 +180,7 @@ impl World {
         false
     }
 
-    /// Without those that prefer the memory node on which they are, if others can go to another one in their place.
+    /// Without threads on their preferred memory node, if others can move in their place.
     fn spared(&self, movable: Vec<usize>, to: &[usize]) -> Vec<usize> {
         let node = |cpu: usize| self.places.node.of[cpu];
         let stays = |&t: &usize| {
@@ -194,8 +193,7 @@ impl World {
         if others.is_empty() { movable } else { others }
     }
 
-    /// Whether balancing may bring a thread to a CPU: it is in its mask, and in the cache where the thread is or one to
-    /// which the preference of its process lets it go.
+    /// Whether balancing may bring a thread to a CPU: its mask and its process's cache preference allow it.
     fn may_go(&self, thread: usize, cpu: usize, pull: &Pull) -> bool {
         let t = &self.threads[thread];
         let (Some(here), to) = (t.cpu.map(|c| self.places.llc.of[c]), self.places.llc.of[cpu]) else { return false };
@@ -208,8 +206,7 @@ impl World {
             }
     }
 
-    /// Threads that wait for each other are woken often; one that shares its CPU goes to an idle one beside its
-    /// waker, if there is any.
+    /// Threads with barriers wake often; one that shares its CPU moves to an idle one near its waker.
     fn wake(&mut self) -> bool {
         let mut moved = false;
         for app in 0..self.apps.len() {
@@ -232,13 +229,13 @@ impl World {
         moved
     }
 
-    /// Those of some CPUs that are idle and that a thread may use.
+    /// Idle CPUs among these that a thread may use.
     pub(super) fn idle_for(&self, thread: usize, cpus: &[usize]) -> Vec<usize> {
         let mask = &self.threads[thread].mask;
         cpus.iter().copied().filter(|&c| self.queues[c] == 0 && mask.contains(CpuId(c as u32))).collect()
     }
 
-    /// What the cache-aware kernel draws threads to now.
+    /// The current targets of the cache-aware kernel.
     fn pull(&self) -> Pull {
         let draws = self.kernel.kind.placement == Placement::CacheAware;
         let preferred = (0..self.apps.len()).map(|app| draws.then(|| self.preferred(app)).flatten()).collect();
@@ -250,8 +247,8 @@ impl World {
         Busy { cpus: cpus.iter().filter(|&&c| self.queues[c] > 0).count() as f64, of: cpus.len() as f64 }
     }
 
-    /// The last-level cache to which a process is drawn: where most of its threads are, if it has several, and all of
-    /// them and its data fit.
+    /// The last-level cache preferred by a process: where most of its threads are, if it has several, and all of them
+    /// and its data fit.
     fn preferred(&self, app: usize) -> Option<usize> {
         let app = &self.apps[app];
         let mut on = vec![0_usize; self.places.llc.groups.len()];
@@ -265,7 +262,7 @@ impl World {
         (threads > 1 && most > 0 && fits && self.places.llc.groups.len() > 1).then_some(domain)
     }
 
-    /// Draws one thread of each process nearer to the cache that it prefers.
+    /// Draws one thread of each process nearer to its preferred cache.
     fn draw(&mut self) -> bool {
         let mut moved = false;
         for app in 0..self.apps.len() {
@@ -288,7 +285,7 @@ impl World {
     }
 }
 
-/// Bytes that a process with so many threads touches.
+/// Bytes touched by a process with this many threads.
 fn resident(program: &Program, threads: usize) -> f64 {
     let most = program.phases.iter().map(|p| p.footprint_bytes).fold(0.0, f64::max);
     most * (program.shared + (1.0 - program.shared) * threads as f64)
@@ -319,7 +316,7 @@ mod tests {
             (vec![0, 8, 9, 16, 17, 18, 19, 32, 33, 34, 35], all, 4..8),
             (vec![0, 4, 5, 8, 9, 10, 12], (0..16).collect(), 2..4),
             (vec![0, 2, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], (0..16).collect(), 1..2),
-            // Where it may not go does not count, but who is there does.
+            // Forbidden CPUs do not count as targets, but the threads on them count as load.
             (vec![0, 0, 1], vec![0, 1, 4], 4..5),
             (vec![0, 0, 1], vec![0, 1], 1..2),
             (vec![16; 4], vec![3, 17], 3..4),
@@ -342,7 +339,7 @@ mod tests {
             (vec![8, 16], 6e6 - 1.0, None),
             (vec![8, 16, 18], 8e6, Some(2)),
             (vec![0, 2, 4, 6, 8], 2e7, None), // five, four cores
-            (vec![8], 2e7, None),             // one thread has nobody to be with
+            (vec![8], 2e7, None),             // one thread has no partner
             (vec![], 2e7, None),
         ] {
             let mut world = nobody();

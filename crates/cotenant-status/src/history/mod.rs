@@ -1,6 +1,6 @@
-//! The last hours in bounded memory: fine for the last minutes, coarser for what is longer ago.
+//! The last hours in bounded memory: fine for the last minutes, coarser for older times.
 //!
-//! Rows of time hold what is known of whoever was there, so that services that came and went leave nothing behind.
+//! Rows of time hold the values of the services at that time, so that ended services leave nothing behind.
 
 use crate::plots::{Line, Plot, Plots, Role};
 use crate::status::{CpuStatus, ServiceStatus};
@@ -15,55 +15,55 @@ pub const SPANS: [(f64, f64); 3] = [(600.0, 2.0), (3_600.0, 10.0), (21_600.0, 60
 /// Seconds between two looks of the daemon.
 const TICK: f64 = 1.0;
 
-/// Rows of a recording at most, and how long they are at least, seconds.
+/// Limit of a recording's rows, and their shortest length, seconds.
 const ROWS: usize = 480;
 const SHORTEST: f64 = 0.1;
 
-/// Services of a row; of more, those with a goal or that are made to wait first, then those that use most CPU time.
+/// Limit of services per row; first those with a goal or throttled, then those with most CPU time.
 const SERVICES: usize = 256;
 
-/// Entries of a row about who used how much where; the largest are kept.
+/// Limit of a row's entries on use per service and place; the largest are kept.
 const USES: usize = 512;
 
 /// Names that are known at once.
 const NAMES: usize = 1_024;
 
-/// Stands for no service among the uses of a row: how busy a place was, whoever used it. Names begin behind it.
+/// Index for no service among a row's uses: a place's total load. Names follow it.
 const BUSY: u32 = 0;
 
-/// Seconds over which it is told what other programs used: the kernel counts how busy a CPU is in coarse ticks.
+/// Seconds over which other programs' use is shown, because the kernel counts CPU load in coarse ticks.
 const OTHERS: f64 = 1.0;
 
-/// Other programs that use less of a place, in CPUs' worth of time, are not told apart from none.
+/// Other programs' use of a place below this many CPUs counts as zero.
 const LITTLE: f64 = 0.01;
 
-/// Who was not there for so many seconds has gone.
+/// Seconds of absence after which a service has ended.
 const GONE: f64 = 5.0;
 
 /// Parts of the machine with a plot of their own; on larger machines neighbours share one.
 const PLACES: usize = 16;
 
-/// The title of what is known of no place.
+/// The title for work without a known place.
 const MOVED: &str = "Of threads that moved: nobody knows where";
 
 /// Lines of a plot.
 const LINES: usize = 7;
 
-/// Services whose latencies are plotted.
+/// Number of services with plotted latencies.
 const LATENCIES: usize = 4;
 
 /// Values of a service that are kept.
 const FIELDS: usize = Value::KEPT.len();
 
-/// A service in a row; what is not known is no number.
+/// A service in a row; unknown values are not a number.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     name: u32,
     values: [f32; FIELDS],
 }
 
-/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did. The place behind the last
-/// one is that of threads that moved, it is not known where.
+/// A service's use of a place in CPUs; for [`BUSY`], the total. The place after the last one is that of threads that
+/// moved between unknown CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     name: u32,
@@ -71,7 +71,7 @@ struct Use {
     cpus: f32,
 }
 
-/// What happened until `at_s`, since the row before. Points are in the order of their names.
+/// The interval until `at_s`, since the previous row. Points are in the order of their names.
 #[derive(Clone, Debug)]
 struct Row {
     at_s: f64,
@@ -88,7 +88,7 @@ struct Resolution {
     step: f64,
     /// A row may be shorter than its step by this.
     slack: f64,
-    /// Where there are more rows than this, each two become one, and steps twice as long.
+    /// Beyond this number, pairs of rows are merged, and steps are twice as long.
     most: usize,
     rows: VecDeque<Arc<Row>>,
     /// When the row that is being made began.
@@ -115,14 +115,14 @@ impl Resolution {
         }
     }
 
-    /// Adds what was so for some seconds.
+    /// Adds values that held for some seconds.
     fn add(&mut self, at_s: f64, seconds: f32, points: &[Point], uses: &[Use]) {
         let since = *self.since.get_or_insert(at_s);
         self.seconds += seconds;
         for point in points {
             let sums = self.sums.entry(point.name).or_default();
             for (i, (sum, value)) in sums.iter_mut().zip(point.values).enumerate().filter(|(_, (_, v))| !v.is_nan()) {
-                // A short time of slow answers is to be seen in a long row, too.
+                // A short time of slow answers must be visible in a long row, too.
                 *sum = if Value::KEPT[i].peaks() {
                     (sum.0.max(value), 1.0)
                 } else {
@@ -138,7 +138,7 @@ impl Resolution {
         }
     }
 
-    /// What was added since the last row, as one.
+    /// The values added since the last row, as one.
     fn take(&mut self, at_s: f64) -> Row {
         let mean = |(sum, n): (f32, f32)| if n > 0.0 { sum / n } else { f32::NAN };
         let mut points: Vec<Point> = std::mem::take(&mut self.sums)
@@ -199,7 +199,7 @@ impl Point {
         Some(self.values[place]).filter(|value| !value.is_nan())
     }
 
-    /// Who stays where there is no room for all.
+    /// Order of services when there is no room for all.
     fn rank(&self) -> f32 {
         let first = self.get(Value::Goal).is_some() || self.get(Value::Throttled).is_some();
         self.get(Value::Cpus).unwrap_or(0.0) + if first { f32::from(u16::MAX) } else { 0.0 }
@@ -213,8 +213,7 @@ struct Place {
     cpus: f64,
 }
 
-/// The parts of a machine: its cache domains where there are several, else its CPUs; neighbours together where there
-/// are many.
+/// The parts of a machine: several cache domains, otherwise CPUs; if there are many, neighbours are merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Places {
     all: Vec<Place>,
@@ -263,7 +262,7 @@ pub struct History {
     places: Arc<Places>,
     /// When something was taken in last.
     last: Option<f64>,
-    /// By name: what stands for it in rows, and when it was there last.
+    /// By name: its index in rows, and its last time.
     names: BTreeMap<Arc<str>, (u32, f64)>,
     next: u32,
     /// When there was no room for a name.
@@ -293,7 +292,7 @@ impl History {
         Self { places, last: None, names, next: 0, crowded: None, resolutions }
     }
 
-    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood since the last one.
+    /// Adds services and CPUs at a time, in seconds since the beginning, and since the previous one.
     pub fn add(&mut self, at_s: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
         let seconds = self.last.map_or(TICK, |last| (at_s - last).clamp(0.0, GONE));
         self.add_for(at_s, seconds, services, cpus);
@@ -331,7 +330,7 @@ impl History {
         }
     }
 
-    /// Nothing comes behind this: what was begun is a row, too.
+    /// Ends the history: an incomplete row counts, too.
     pub fn end(&mut self, at_s: f64) {
         self.resolutions
             .iter_mut()
@@ -339,8 +338,8 @@ impl History {
             .for_each(|resolution| resolution.close(at_s));
     }
 
-    /// What stands for a name. Where there are too many, those that were not there for the longest time are forgotten,
-    /// and where all of them are there, the newcomer is left out.
+    /// The index of a name. With too many, those absent longest are dropped; if all are present, the new one is left
+    /// out.
     fn name(&mut self, name: &str, at_s: f64) -> Option<u32> {
         if let Some((id, seen)) = self.names.get_mut(name) {
             *seen = at_s;
@@ -364,7 +363,7 @@ impl History {
         Some(self.next)
     }
 
-    /// What there is of a span, by its place in [`SPANS`].
+    /// The rows of a span, by its place in [`SPANS`].
     pub fn excerpt(&self, span: usize) -> Excerpt {
         Excerpt {
             rows: self
@@ -376,7 +375,7 @@ impl History {
         }
     }
 
-    /// Bytes of heap memory that it takes at most, by what is held now.
+    /// Limit of its heap memory in bytes, by the present content.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         use std::mem::size_of;
@@ -392,7 +391,7 @@ impl History {
     }
 }
 
-/// The rows of a span: whoever makes something of them holds up nobody who adds to them.
+/// The rows of a span, copied so that their use does not delay additions.
 #[derive(Debug)]
 pub struct Excerpt {
     rows: Vec<Arc<Row>>,
@@ -401,7 +400,7 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// What is plotted of it.
+    /// Its plots.
     pub fn plots(&self) -> Plots {
         let mut plots = self.goals();
         plots.extend(self.latencies());
@@ -424,7 +423,7 @@ impl Excerpt {
         line.values.iter().any(Option::is_some).then_some(line)
     }
 
-    /// Those whose `rank` is known and who have a name, the one with the greatest mean of it first.
+    /// Those with a name and a known `rank`, by descending mean of it.
     fn known(&self, rank: impl Fn(&Point) -> Option<f32>) -> Vec<u32> {
         let mut sums: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
         for (row, point) in self.rows.iter().flat_map(|row| row.points.iter().map(move |point| (row, point))) {
@@ -451,7 +450,7 @@ impl Excerpt {
     }
 
     fn goals(&self) -> Vec<Plot> {
-        // Who is furthest below its goal first.
+        // The service furthest below its goal comes first.
         let all = self.known(|point| Some(point.get(Value::Goal)? - point.get(Value::Kept)?));
         let (mut lines, left_out) = self.lines(&all, Value::Kept);
         if lines.is_empty() {
@@ -499,7 +498,7 @@ impl Excerpt {
         (!plot.lines.is_empty()).then_some(Plot { most, left_out, ..plot })
     }
 
-    /// Who ran where, by CPU time that was really used.
+    /// The place of each service, by CPU time used.
     fn occupied(&self) -> Vec<Plot> {
         let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
         for (row, one) in self.rows.iter().flat_map(|row| row.uses.iter().map(move |one| (row, one))) {
@@ -511,8 +510,8 @@ impl Excerpt {
         let mut all: Vec<(u32, f32)> = sums.into_iter().filter(|(name, _)| self.names.contains_key(name)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let shown: Vec<u32> = all.iter().take(LINES).map(|(name, _)| *name).collect();
-        // Rows, by place and by line; the last line is all other services.
-        // Behind the places: what threads ran that moved.
+        // Rows, by place and by line; the last line is all other services. After the places: CPU time of threads that
+        // moved.
         let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len() + 1];
         let mut busy = vec![vec![0.0_f64; self.rows.len()]; self.places.all.len()];
         for (at, row) in self.rows.iter().enumerate() {
@@ -535,7 +534,7 @@ impl Excerpt {
             let lines = named.zip(used).map(|((name, role), cpus)| {
                 Line::new(name, role, cpus.into_iter().map(Some).collect()) //
             });
-            // Who never ran here needs no line; but a place where nobody ran is to be seen, too.
+            // Services that never ran here need no line, but a place without any service is also shown.
             let (mut lines, idle): (Vec<Line>, Vec<Line>) =
                 lines.partition(|line| line.values.iter().flatten().any(|cpus| *cpus > 0.0));
             if lines.is_empty() {
@@ -553,7 +552,7 @@ impl Excerpt {
         plots
     }
 
-    /// Adds a line to each place for programs outside of services: what it was busy beyond what is known.
+    /// Adds a line to each place for programs outside of services: its busy time beyond the known part.
     fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>], moved: &[Vec<f64>]) {
         let known = |place: &[Vec<f64>], at: usize| place.iter().map(|line| line[at]).sum::<f64>();
         let mut foreign = vec![vec![0.0; self.rows.len()]; used.len()];
@@ -569,8 +568,7 @@ impl Excerpt {
                 (begin..end).map(|at| beyond(at) * f64::from(self.rows[at].seconds)).sum::<f64>() / seconds
             };
             let beyond: Vec<f64> = (0..used.len()).map(mean).collect();
-            // Threads that moved ran somewhere, and ticks are coarse: what is too much in one place is missing in
-            // another.
+            // Threads that moved ran somewhere, and ticks are coarse: an excess in one place is missing in another.
             let moved = (begin..end).map(|at| known(moved, at) * f64::from(self.rows[at].seconds)).sum::<f64>();
             let above: f64 = beyond.iter().filter(|cpus| **cpus > 0.0).sum();
             let part = ((beyond.iter().sum::<f64>() - moved / seconds) / above).max(0.0);

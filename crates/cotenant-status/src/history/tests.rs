@@ -29,10 +29,11 @@ fn line<'a>(plot: &'a Plot, name: &str) -> &'a [Option<f64>] {
     &plot.lines.iter().find(|line| line.name == name).unwrap_or_else(|| panic!("{name}: {plot:?}")).values
 }
 
+/// Holds daemon/page.
 #[test]
 fn what_was_used_of_each_place_is_what_is_drawn() {
     let mut history = History::live(&machine());
-    // Each row is of two seconds: in the second half of the second row, `b` has gone over to another domain.
+    // Each row covers two seconds: in the second half of the second row, `b` has moved to another domain.
     for (at, cpu) in [(1, 4), (2, 4), (3, 4), (4, 4), (5, 6)] {
         history.add(f64::from(at), &[service("a", &[(0, 0.5), (1, 0.25)]), service("b", &[(cpu, 1.0)])], &[]);
     }
@@ -59,7 +60,7 @@ fn other_programs_use_what_services_do_not() {
     let mut history = History::live(&small);
     for at in 1..=5 {
         let services = [service("a", &[(0, 0.1)]), service("b", &[(2, 0.3)])];
-        // CPU 2 is as busy as its service is, but for what cannot be told apart from nothing.
+        // CPU 2 is as busy as its service, within the resolution.
         history.add(f64::from(at), &services, &busy(&[0.99, 0.5, 0.305]));
     }
     let plots = history.excerpt(0).plots();
@@ -106,6 +107,7 @@ fn who_is_not_known_takes_nobodys_line() {
     assert_eq!((names, goals.left_out), (vec!["misses it", "keeps it", "goal"], 0));
 }
 
+/// Holds daemon/page.
 #[test]
 fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
     let mut history = History::live(&machine());
@@ -138,6 +140,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
 }
 
 /// Who was not there, or told nothing, has a gap; nothing is 0 that is not known.
+/// Holds daemon/page.
 #[test]
 fn what_is_not_known_is_null() {
     let mut history = History::live(&machine());
@@ -174,6 +177,7 @@ fn it_ends_with_its_spans() {
 }
 
 /// Two hundred services on sixteen cache domains, each with all that can be known, for six hours.
+/// Holds daemon/page.
 #[test]
 fn six_hours_of_two_hundred_services_are_below_30_mb() {
     let large = synthetic::parse("pack:2 l3:8 core:8 pu:2").unwrap();

@@ -1,16 +1,16 @@
-//! What a report holds for its scripts.
+//! The data of a report for its scripts.
 
 use crate::plots::Plots;
 use crate::status::{Decision, Trial};
 use cotenant_model::interference::Row;
 use serde::Serialize;
 
-/// What is known of a recording.
+/// The data of a recording.
 #[derive(Serialize)]
 pub struct Embedded {
     /// Plots over the time of the recording.
     pub history: Plots,
-    /// Losses beyond doubt.
+    /// Certain losses.
     pub interference: Vec<Row>,
     /// Trials of placements.
     pub trials: Vec<Trial>,
@@ -19,10 +19,10 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// As JSON that nothing in it can end: neither HTML nor XML know any of its characters as their own.
+    /// As JSON that cannot break out of HTML or XML, because none of its characters is special there.
     ///
     /// # Errors
-    /// Where it cannot be written as JSON.
+    /// Errors of writing it as JSON.
     pub fn json(&self) -> anyhow::Result<String> {
         Ok(safe(&serde_json::to_string(self)?))
     }

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { el, say, plots, services, machine, hurts, trials, decisions, notes } = Parts;
+  const { el, say, plots, services, machine, waits, hurts, trials, decisions, notes } = Parts;
   const at = id => document.getElementById(id);
   const EVERY = 1000;
   let spans = [];
@@ -40,11 +40,16 @@
     if (epoch === null || Math.abs(begun - epoch) > 5) epoch = begun;
     choices(now.spans);
     classed = now.services.some(service => service.class === "high" || service.class === "low");
+    const title = now.host ? `Cotenant on ${now.host}` : "Cotenant";
+    document.title = title;
+    say(at("title"), title);
+    say(at("state"), now.state);
     say(at("source"), now.source);
     notes(at("notes"), now.notes);
     services(at("services"), now);
     machine(at("places"), now);
-    hurts(at("hurts"), now.interference);
+    waits(at("waits"), now.services);
+    hurts(at("losses"), now.interference);
     trials(at("trials"), now.trials, epoch);
     decisions(at("decisions"), now.last, epoch);
   };

@@ -1,5 +1,5 @@
-//! The page: what it shows as plain values, and the files that draw these in a browser. The daemon serves it live;
-//! reports hold the same, as it was.
+//! The page: its content as plain values, and the files that draw these in a browser. The daemon serves it live;
+//! reports contain a snapshot.
 
 pub mod embedded;
 pub mod scripts;
@@ -22,7 +22,7 @@ const SERVICES: usize = 256;
 const ON_A_CPU: usize = 4;
 const CPUS: usize = 16;
 
-/// Pairs of who hurts whom, and remarks.
+/// Limits of interference pairs, and of remarks.
 const PAIRS: usize = 200;
 const NOTES: usize = 50;
 
@@ -39,15 +39,15 @@ pub struct Asset {
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What draws plots: <https://github.com/leeoniya/uPlot>, with its licence.
+/// The plotting library: <https://github.com/leeoniya/uPlot>, with its licence.
 pub const UPLOT: &str = concat!("/*\n", include_str!("uPlot.LICENSE"), "*/\n", include_str!("uPlot.iife.min.js"), "\n");
-/// How plots look.
+/// The style of plots.
 pub const UPLOT_CSS: &str = include_str!("uPlot.min.css");
 
 /// The script that live pages and reports share.
 pub const PARTS: &str = include_str!("parts.js");
 
-/// How pages and reports look.
+/// The style of pages and reports.
 pub const STYLE: &str = include_str!("page.css");
 
 /// All files of the live page.
@@ -60,7 +60,7 @@ pub const ASSETS: [Asset; 6] = [
     Asset { path: "/live.js", kind: SCRIPT, text: include_str!("live.js") },
 ];
 
-/// What the daemon keeps for its page.
+/// The daemon's state for its page.
 #[derive(Debug)]
 pub struct Scene {
     topology: Arc<Topology>,
@@ -72,13 +72,13 @@ pub struct Scene {
 pub struct Now {
     #[serde(flatten)]
     picture: Picture,
-    /// Whose most of each CPU is, in words.
+    /// The main user of each CPU, in words.
     whose: BTreeMap<CpuId, String>,
-    /// Services that are not listed, because there are so many.
+    /// Services omitted from the list, because there are many.
     left_out: usize,
     /// The facts about a service that are one number each.
     facts: Vec<Fact>,
-    /// How long the spans are that can be asked for, and how often there is something new; seconds.
+    /// Lengths of the available spans, and their update intervals; seconds.
     spans: [(f64, f64); SPANS.len()],
 }
 
@@ -93,26 +93,26 @@ impl Scene {
         self.topology.clone()
     }
 
-    /// Forgets what was.
+    /// Clears the history.
     pub fn clear(&mut self) {
         if !self.history.is_empty() {
             self.history = History::live(&self.topology);
         }
     }
 
-    /// Takes in how it stands.
+    /// Adds a status.
     pub fn add(&mut self, status: &Status) {
         self.history.add(status.uptime_s, &status.services, &status.cpus);
     }
 
-    /// What there is of a span, by its place in [`SPANS`].
+    /// The rows of a span, by its place in [`SPANS`].
     pub fn excerpt(&self, span: usize) -> Excerpt {
         self.history.excerpt(span)
     }
 }
 
 impl Now {
-    /// As much of a picture as a browser is to be sent.
+    /// The parts of a picture for a browser.
     pub fn of(mut picture: Picture) -> Self {
         let whose = picture.cpus().map(|cpu| (cpu.cpu, whose(cpu))).collect();
         let there = picture.services.len();
@@ -145,7 +145,7 @@ impl Now {
     }
 }
 
-/// Whose most of a CPU is, in words; empty where nothing is known.
+/// The main user of a CPU, in words; empty if unknown.
 fn whose(cpu: &Context) -> String {
     match cpu.whose() {
         Whose::Unknown => String::new(),

@@ -337,6 +337,7 @@ const Parts = (() => {
       service.judgement ? ["Verdict", service.judgement] : null,
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
       ["On", on(service)],
+      service.waiting ? ["Waits for a CPU", `${service.waiting.toFixed(2)} threads${service.behind?.length ? `: ${causes(service.behind)}` : ""}`] : null,
       ["Managed by", service.paused ? "nobody: it is left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
       ["Does", service.measured ? `${service.measured.what} ${measured(service, it => it.now)} in the last 10 s` : "not known"],
       service.measured?.alone ? ["Alone", alone(service)] : null,
@@ -453,6 +454,24 @@ const Parts = (() => {
   };
   const keepFirst = into => [...into.children].filter(child => /^H[1-6]$/.test(child.tagName));
 
+  // The parts of a wait by what had the CPU, as one line.
+  const causes = parts => parts.map(part => `${part.threads.toFixed(2)} behind ${part.what}`).join(", ");
+  const waits = (into, all) => {
+    const waiting = all.filter(service => service.waiting >= 0.01)
+      .sort((a, b) => (b.class === "high") - (a.class === "high") || b.waiting - a.waiting)
+      .map(service => [service.name, service.waiting.toFixed(2), causes(service.behind ?? []) || "not seen: cotenant doctor says why"]);
+    if (!changed(into, waiting)) return;
+    if (waiting.length === 0) {
+      into.replaceChildren(el("p", { class: "soft" }, "No service waits for a CPU."));
+      return;
+    }
+    into.replaceChildren(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Waits for a CPU" },
+      el("table", {}, el("caption", {}, "Threads that were ready to run and had no CPU, on average over the last second, and what had it"),
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "service"), el("th", { scope: "col", class: "n" }, "threads"), el("th", { scope: "col" }, "behind what"))),
+        el("tbody", {}, waiting.map(([name, threads, behind]) =>
+          el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "n" }, threads), el("td", {}, behind)))))));
+  };
+
   const loss = row => `${percent(row.loss)} (${percent(row.low)} to ${percent(row.high)}), ${count(row.events, "event")}`;
   const hurts = (into, rows) => {
     if (!changed(into, rows)) return;
@@ -565,5 +584,5 @@ const Parts = (() => {
     if (changed(into, all)) into.replaceChildren(el("ul", { class: "notes" }, all.map(note => el("li", {}, note))));
   };
 
-  return { el, say, plots, services, machine, hurts, trials, decisions, notes, count };
+  return { el, say, plots, services, machine, waits, hurts, trials, decisions, notes, count };
 })();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A daemon, ended by SIGTERM on drop so that it undoes what it changed.
+/// A daemon, ended by SIGTERM on drop so that it undoes its changes.
 pub struct Daemon(Child);
 
 impl Daemon {
@@ -22,7 +22,7 @@ impl Daemon {
     }
 }
 
-/// A command of this `cotenant` that asks the daemon of that folder.
+/// A command of this `cotenant` to the daemon of that folder.
 pub fn command(cotenant: &str, folder: &Path, args: &[&str], file: Option<&Path>) -> Command {
     let mut command = Command::new(cotenant);
     command.args(args).args(file).arg("--socket").arg(folder.join("socket")).stdin(Stdio::null());

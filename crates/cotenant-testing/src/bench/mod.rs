@@ -1,4 +1,4 @@
-//! What benchmarks share.
+//! The common parts of benchmarks.
 
 pub mod cost;
 pub mod daemon;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often a thread wakes up, and how often the watchers look.
+/// Interval of a thread's wakeups, and of the watchers' looks.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 const WORK: Duration = Duration::from_micros(20);
 
@@ -21,11 +21,11 @@ pub const CROWD: u32 = 200;
 const MEMBER: usize = 10;
 const BIRTHS_PER_S: u32 = 400;
 
-/// What can be born in a crowd.
+/// Kinds of new processes and threads in a crowd.
 pub const BIRTHS: [&str; 4] = ["nobody", "threads for 50 ms", "threads for 5 s", "processes for 5 s"];
 
-/// The variable that makes a copy of the benchmark the program: the number of threads and of those that run; or `crowd`
-/// and what is born; or `births` and the number of processes a minute.
+/// The variable that turns a copy of the benchmark into the program: the number of threads and of running ones; or
+/// `crowd` and the births; or `births` and the number of processes a minute.
 const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
 
 /// A process, killed on drop.

@@ -1,4 +1,4 @@
-//! `cotenant attach`: manage what runs already.
+//! `cotenant attach`: manage running programs.
 
 use crate::run::one::{self, One};
 use crate::run::recorder;
@@ -46,7 +46,7 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// As the runner takes it; `None` where nothing is named.
+    /// In the form of the runner; `None` without a named target.
     pub(super) fn target(&self) -> Option<One<'static>> {
         let target = match &self.cgroup {
             Some(path) => Target::Cgroup(path.clone()),
@@ -60,7 +60,7 @@ impl TargetArgs {
 /// Attaches until the targets end or a signal asks to stop; then everything is undone.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     one::run(&args.manage, args.record.target(), target)

@@ -113,7 +113,7 @@ fn rates(text: &str) -> Result<(String, Vec<f64>), String> {
     Ok((level.to_owned(), list.split(',').map(rate).collect::<Result<_, _>>()?))
 }
 
-/// Where the profile goes.
+/// The destination of the profile.
 enum Target<'a> {
     Store(&'a Store),
     File(&'a Path),
@@ -122,7 +122,7 @@ enum Target<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is wrong, the command fails, or the profile cannot be written; and where it was interrupted.
+/// Invalid names, a failing command, an unwritable profile, and interruption.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (parts, kernels) = (args::only(&args.only, &PARTS)?, args::kernels(&args.kernels)?);
     let topology = machine_arg::resolve(None)?.machine.topology;
@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let target = match (&args.output, &store) {
         (Some(path), _) => Target::File(path),
         (None, Some(store)) => {
-            store.check(&key)?; // before anything is measured: whatever could be measured would be lost
+            store.check(&key)?; // checked before the measurement, which would otherwise be lost
             Target::Store(store)
         }
         (None, None) => return Err(usage("there is no home folder for profiles; name a file with -o")),
@@ -199,8 +199,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Adds what this machine's contentiousness model says of the application. A run on simulated caches is for who wants
-/// such.
+/// Adds the prediction of this machine's contentiousness model. A run on simulated caches is optional.
 fn predict(
     mut found: Characterization,
     parts: &[&str],

@@ -22,7 +22,7 @@ pub struct Args {
 /// Prints them.
 ///
 /// # Errors
-/// Where standard output takes no more.
+/// Standard output is closed.
 pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     cotenant_cli::print(|out| {
         generated::completions(definition.clone(), args.shell, out)?;

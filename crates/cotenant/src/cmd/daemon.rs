@@ -1,4 +1,4 @@
-//! `cotenant daemon`: manage what the rules name, for weeks.
+//! `cotenant daemon`: manage the services of rules for weeks.
 
 use anyhow::Result;
 use cotenant_cli::messages::{count, tell};
@@ -43,7 +43,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// One line with what is wrong, where, and what to do.
+/// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.check {
         return check(args);
@@ -69,5 +69,5 @@ fn check(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Services of a rule that are named.
+/// Services of a rule that are listed.
 const NAMED: usize = 8;

@@ -41,7 +41,7 @@ pub struct Args {
 /// Decides once.
 ///
 /// # Errors
-/// Where machine, snapshot or profile cannot be read, or the policy cannot work with them.
+/// Unreadable machine, snapshot or profile; a policy that cannot work with them.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
     let derived = derived::complete(&mut found.machine);

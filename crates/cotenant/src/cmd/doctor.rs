@@ -1,5 +1,4 @@
-//! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
-//! help.
+//! `cotenant doctor`: capabilities of this machine, what is missing, what that costs, and the smallest remedy.
 
 use crate::run::one::little_to_choose;
 use anyhow::Result;
@@ -30,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     packages: usize,
@@ -46,10 +45,10 @@ struct Report {
     daemon: Option<Daemon>,
 }
 
-/// How the daemon stands, and what is wrong with it.
+/// The daemon's status, and its problems.
 #[derive(Debug, Serialize)]
 struct Daemon {
-    /// Null where it does not answer.
+    /// Null without an answer.
     pid: Option<u32>,
     mode: &'static str,
     services: usize,
@@ -72,7 +71,7 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     if status.is_stale() {
         wrong.push(format!("its last sample is {:.0} s old; restart it", status.age().as_secs_f64()));
     }
-    // What the daemon says of its services counts more than what can be had here.
+    // The daemon's remarks on its services take precedence over capabilities here.
     wrong.extend(status.notes.iter().filter(|note| note.contains(background::NO_EFFECT)).cloned());
     let fails = |service: &ServiceStatus| Some(format!("{}: {}", service.name, service.metric_error.as_ref()?));
     wrong.extend(status.services.iter().filter_map(fails));
@@ -89,7 +88,7 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     Some(Daemon { pid: Some(status.pid), mode: status.mode(), services: status.services.len(), wrong })
 }
 
-/// What a policy can do here.
+/// The abilities of a policy here.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     pub policy: &'static str,
@@ -99,7 +98,7 @@ pub(super) struct Advice {
 /// Examines this machine.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine(None)?;
     let root = Path::new("/");
@@ -124,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
-/// What each policy can do here.
+/// The abilities of each policy here.
 pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     let (packages, cpus) = (topology.packages().len(), topology.usable().len());
     let (nodes, caches) = (topology.nodes().len(), topology.llc_domains().len());
@@ -158,7 +157,7 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     all.into_iter().map(|(policy, text)| Advice { policy, text }).collect()
 }
 
-/// `1 package, 1 memory node, …`, of so many packages, memory nodes, LLC domains, cores and usable CPUs.
+/// `1 package, 1 memory node, …`, from the numbers of packages, memory nodes, LLC domains, cores and usable CPUs.
 pub(super) fn parts(counts: [usize; 5]) -> String {
     let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
     let parts = counts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));

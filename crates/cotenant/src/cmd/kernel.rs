@@ -25,7 +25,7 @@ Examples:
   cotenant kernel inject-memory --rate 5e6 --json    5 million loads per second, from memory
   cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000   fixed work under a policy";
 
-/// Longest run: a year. Longer is until Ctrl-C anyway.
+/// Longest run: a year; a longer one may as well run until Ctrl-C.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 
 /// Arguments of `cotenant kernel`.
@@ -73,7 +73,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the name or a setting is wrong, or the threads or their memory cannot be had; and where results are wrong.
+/// Invalid names or settings; errors of getting threads or memory; and wrong results.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let found = machine_arg::resolve(None)?;
     let caches = Caches::of(&found.machine.topology);
@@ -134,18 +134,18 @@ fn config(args: &Args, kernel: &Kernel, caches: Caches) -> Result<Config> {
     })
 }
 
-/// A list of CPUs in the order in which it is written; one may be named more than once.
+/// A list of CPUs in the written order; one may occur more than once.
 fn cpus(text: &str) -> Result<Vec<CpuId>> {
     let sets: Result<Vec<CpuSet>, _> = text.split(',').map(CpuSet::parse_list).collect();
     let cpus: Vec<CpuId> = sets.map_err(|e| usage(format!("--pin: {e}")))?.iter().flat_map(CpuSet::iter).collect();
     if cpus.is_empty() { Err(usage("--pin: the list is empty; give CPUs as in 0,2 or 0-3")) } else { Ok(cpus) }
 }
 
-/// Runs it; whether a signal ended it. With `shown`, a terminal sees how far it is.
+/// Runs it; returns whether a signal ended it. With `shown`, a terminal shows its progress.
 fn go(kernel: &'static Kernel, config: &Config, shown: bool) -> Result<(Report, bool)> {
     let mut waiter = Waiter::new()?;
     let (mut progress, start, mut stopped) = (Progress::new(shown), Instant::now(), false);
-    // Through libcotenant, as any program would: whoever manages us sees each thread's progress.
+    // Through libcotenant, like any program, so that a manager sees each thread's progress.
     let counter: &(dyn Fn(usize) -> &'static AtomicU64 + Sync) = &|_| cotenant_rt::units_slot();
     let report = kernel.run(config, Some(counter), &mut || {
         stopped |= matches!(waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
@@ -209,7 +209,7 @@ fn table(out: &mut Sheet<'_>, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// A size as people say it, where it is a round number of some unit.
+/// A size for people, if it is a round number of some unit.
 fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|(shift, _)| bytes >= 1 << shift);

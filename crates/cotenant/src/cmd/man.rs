@@ -25,7 +25,7 @@ pub struct Args {
 /// Prints a page, or writes all.
 ///
 /// # Errors
-/// Where there is no such subcommand, or the pages cannot be written.
+/// An unknown subcommand; errors of writing the pages.
 pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.output {
         let cannot = || format!("{}: cannot be written; choose another folder with --output", folder.display());

@@ -1,5 +1,5 @@
-//! The subcommands: each has its arguments and a function that runs them in a file of its own, and is listed here: as a
-//! module, in [`Command`] and in [`run`].
+//! The subcommands: each has a file with its arguments and the function that runs them, and is listed here as a module,
+//! in [`Command`] and in [`run`].
 
 pub mod attach;
 pub mod bench;
@@ -246,7 +246,7 @@ pub enum Command {
 /// Runs a subcommand of the command line with this definition.
 ///
 /// # Errors
-/// Those of the subcommand.
+/// Errors of the subcommand.
 pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => reported(|| run::run(args)),
@@ -283,8 +283,7 @@ pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Resu
     }
 }
 
-/// Runs a subcommand that ends by a signal as well, and then tells what it came to: whoever asks when it is about to
-/// end does not cost the report.
+/// Reports the result of a subcommand that may also end by a signal; a signal near its end does not lose the report.
 fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let waiter = Waiter::new()?;
     let result = run();

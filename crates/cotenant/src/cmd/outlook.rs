@@ -1,4 +1,4 @@
-//! `cotenant` alone: what this machine allows, and commands to try. `cotenant demo` ends with it, too.
+//! `cotenant` alone: the abilities of this machine, and commands to try. `cotenant demo` ends with it, too.
 
 use super::doctor;
 use anyhow::Result;
@@ -22,27 +22,27 @@ pub struct Step {
     pub why: String,
 }
 
-/// What this machine allows.
+/// The abilities of this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outlook {
     pub machine: String,
-    /// What placing threads can come to.
+    /// The possible effect of placing threads.
     pub placing: String,
-    /// What tells how fast programs are.
+    /// The source of programs' speeds.
     pub speeds: String,
-    /// By what programs can be made to run less.
+    /// The means of throttling programs.
     pub throttling: String,
-    /// What of that is missing, with what it costs and what would help.
+    /// Missing abilities, with their costs and remedies.
     pub missing: Vec<String>,
     /// Commands to try: the demonstration, two for programs of the user's, the one that suits this machine better
     /// first, and `doctor`.
     pub next: [Step; 4],
 }
 
-/// Looks at this machine, quickly: not at all that `doctor` tries.
+/// Examines this machine quickly, without all of `doctor`'s trials.
 ///
 /// # Errors
-/// Where its topology cannot be read.
+/// An unreadable topology.
 pub fn look() -> Result<Outlook> {
     let (topology, _) = settings::live_machine(None)?;
     let means = [pause::capability(), cpu_time::capability(), background::capability()];
@@ -86,7 +86,7 @@ impl Outlook {
 /// Prints it.
 ///
 /// # Errors
-/// As [`look`], and where standard output takes no more.
+/// As [`look`]; a closed standard output.
 pub fn run() -> Result<ExitCode> {
     let outlook = look()?;
     cotenant_cli::print_page(|out| {
@@ -108,7 +108,7 @@ pub fn run() -> Result<ExitCode> {
 /// Writes commands, each with why.
 ///
 /// # Errors
-/// Where nothing more is taken.
+/// The output is closed.
 pub fn steps<'a>(out: &mut Sheet<'_>, steps: impl IntoIterator<Item = &'a Step>) -> Result<()> {
     for Step { command, why } in steps {
         writeln!(out, "  {command}\n      {why}")?;
@@ -122,7 +122,7 @@ mod tests {
     use cotenant_cli::machine_arg;
     use cotenant_linux::sense::tier::Tier;
 
-    /// What is said of a machine, by its description, on which programs can be paused, and maybe run in the background.
+    /// The outlook for a described machine on which programs can be paused, and maybe run in the background.
     fn outlook(machine: &str, background: Standing) -> Outlook {
         let topology = machine_arg::resolve(Some(machine)).unwrap().machine.topology;
         let (pmus, present, missing, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

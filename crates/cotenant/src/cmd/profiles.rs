@@ -1,4 +1,4 @@
-//! `cotenant profiles`: what was measured of applications.
+//! `cotenant profiles`: measured profiles of applications.
 
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::{count, tell};
@@ -73,7 +73,7 @@ enum What {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name or a file is wrong, or the folder cannot be read or written.
+/// An invalid name or file; errors of the folder.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let store = match &args.machine {
         Some(name) => Store::of_machine(name),
@@ -119,7 +119,7 @@ impl<'a> From<&'a Entry> for Row<'a> {
     }
 }
 
-/// All that can be read; the rest is said.
+/// All readable ones; errors are printed.
 fn entries(store: &Store) -> Vec<Entry> {
     let (entries, notes) = store.entries();
     notes.iter().for_each(tell);
@@ -145,7 +145,7 @@ fn list(store: &Store, json: bool) -> Result<ExitCode> {
     })
 }
 
-/// The entry that a name stands for: its key, or its application where there is one build.
+/// The entry of a name: its key, or its application if it has one build.
 fn find<'a>(entries: &'a [Entry], store: &Store, name: &str) -> Result<&'a Entry> {
     if let Some(entry) = entries.iter().find(|e| e.key == name) {
         return Ok(entry);

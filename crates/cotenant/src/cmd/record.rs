@@ -1,4 +1,4 @@
-//! `cotenant record`: watch, and keep raw samples and decisions.
+//! `cotenant record`: observe, and keep raw samples and decisions.
 
 use super::attach;
 use crate::run::one::{self, One};
@@ -49,10 +49,10 @@ pub struct Args {
     manage: ManageArgs,
 }
 
-/// Records a command that it starts, or what runs already.
+/// Records a command that it starts, or running programs.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut manage = args.manage.clone();
     manage.scope.mode = manage.scope.mode.or(Some(Mode::Observe));

@@ -1,4 +1,4 @@
-//! `cotenant replay`: what another policy would have decided on the placements of a recording.
+//! `cotenant replay`: decisions of another policy on the placements of a recording.
 
 use crate::open::{in_time, open_recording};
 use cotenant_cli::messages::count;
@@ -63,7 +63,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Which policy asked for a move.
+/// The policy that requested a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum By {
@@ -77,7 +77,7 @@ struct Line {
     by: By,
     #[serde(flatten)]
     what: Move,
-    /// What became of it in the recorded run.
+    /// Its outcome in the recorded run.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
 }
@@ -118,7 +118,7 @@ struct Recorded<'a> {
 struct Json<'a> {
     recorded: Recorded<'a>,
     policy: &'a str,
-    /// Rounds in which either policy moves something.
+    /// Rounds with a move by either policy.
     rounds: &'a [Shown],
     summary: &'a Summary,
     notes: &'a [String],
@@ -128,7 +128,7 @@ struct Json<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the file is no readable recording, or the policy cannot work with what it holds.
+/// An unreadable recording; a policy that cannot work with it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json { print(|out| write(args, out)) } else { print_page(|out| write(args, out)) }
 }
@@ -136,14 +136,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Writes the replay.
 ///
 /// # Errors
-/// Where the file is no readable recording, the policy cannot work with what it holds, or `out` takes no more.
+/// An unreadable recording; a policy that cannot work with it; a closed `out`.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if let (Some(from), Some(to)) = (args.from, args.to)
         && from > to
     {
         return Err(usage(format!("--from {}s lies after --to {}s; swap them", from.as_secs_f64(), to.as_secs_f64())));
     }
-    // Moves that are shown as they are found would tear the line of progress apart.
+    // Moves printed one by one would break the line of progress.
     let watched = args.json || !std::io::stdout().is_terminal();
     let mut recording = open_recording(&args.file, watched)?;
     let header = recording.header().clone();
@@ -202,7 +202,7 @@ impl Args {
     }
 }
 
-/// The recorded header with what the arguments replace.
+/// The recorded header with the changes from the arguments.
 fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {

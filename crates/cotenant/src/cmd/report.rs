@@ -45,8 +45,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a file is nothing that is known, or the page cannot be written; nothing is written unless all files are
-/// understood.
+/// An unknown kind of file; an unwritable page. Nothing is written unless all files are understood.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut sections = Vec::new();
     for path in &args.files {
@@ -70,7 +69,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The sections of a file, by what it holds.
+/// The sections of a file, by its content.
 fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
     let remedy = "give a recording, or what --json of a command wrote";

@@ -1,4 +1,4 @@
-//! `cotenant restore`: undo whatever a killed Cotenant left behind.
+//! `cotenant restore`: undoes the leftovers of a killed Cotenant.
 
 use anyhow::Result;
 use cotenant_cli::messages::count;
@@ -18,10 +18,10 @@ pub struct Args {
     json: bool,
 }
 
-/// Restores, and says what was restored. Exit code 1 where something could not be given back.
+/// Restores, and prints the result. Exit code 1 if something could not be restored.
 ///
 /// # Errors
-/// Where the environment names no folder for the state.
+/// The environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = cotenant_linux::undo::default_state_dir()?;
     let report = if args.force { act::restore_by_force(&folder) } else { act::restore(&folder) };

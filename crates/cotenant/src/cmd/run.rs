@@ -29,10 +29,10 @@ pub struct Args {
     record: recorder::Args,
 }
 
-/// Runs the command; returns its exit code, 128 + signal where a signal ended it.
+/// Runs the command; returns its exit code, or 128 + signal.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     one::run(&args.manage, args.record.target(), One::Command(&args.command))
 }

@@ -1,4 +1,4 @@
-//! `cotenant sharing`: who writes to the same memory.
+//! `cotenant sharing`: processes that write to the same memory.
 
 use crate::run::targets;
 use anyhow::Context as _;
@@ -43,7 +43,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where `/proc` cannot be listed, or there is no such process.
+/// `/proc` cannot be listed; there is no such process.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let fs = FsRoot::live();
     targets::missing(&Target::Pids(args.pid.clone())).map_or(Ok(()), |why| Err(usage(why)))?;

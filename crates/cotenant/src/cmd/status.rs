@@ -1,4 +1,4 @@
-//! `cotenant status`, `pause` and `resume`: what the daemon does, and whether it does.
+//! `cotenant status`, `pause` and `resume`: the daemon's activity, and its pauses.
 
 use anyhow::Result;
 use cotenant_cli::{answer, print_text};
@@ -45,10 +45,10 @@ pub struct ServiceArgs {
     daemon: DaemonArgs,
 }
 
-/// Shows how the daemon stands.
+/// Shows the daemon's status.
 ///
 /// # Errors
-/// Where none runs.
+/// No daemon.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let status: Status = ask(args.daemon.socket(), Request::Status)?;
     answer(args.json, &status, |out| status.print(out))
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// Lets the daemon change nothing from now on.
 ///
 /// # Errors
-/// Where none runs, or what it refuses.
+/// No daemon; a refusal.
 pub fn pause(args: &ServiceArgs) -> Result<ExitCode> {
     tell(args, |service| Request::Pause { service })
 }
@@ -65,7 +65,7 @@ pub fn pause(args: &ServiceArgs) -> Result<ExitCode> {
 /// Lets it go on.
 ///
 /// # Errors
-/// Where none runs, or what it refuses.
+/// No daemon; a refusal.
 pub fn resume(args: &ServiceArgs) -> Result<ExitCode> {
     tell(args, |service| Request::Resume { service })
 }

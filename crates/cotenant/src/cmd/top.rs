@@ -1,4 +1,4 @@
-//! `cotenant top`: what runs where, how fast, who hurts whom, and what was decided.
+//! `cotenant top`: places, speeds, interference and decisions.
 
 use crate::top::{What, on_paper};
 use anyhow::Result;
@@ -45,10 +45,10 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where nothing can be seen, the file is no recording, or there is no terminal.
+/// Nothing can be observed; the file is no recording; there is no terminal.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let what = What { file: args.file.as_deref(), at: args.at, socket: args.socket.as_deref(), own: args.no_daemon };
-    // First: what cannot be shown needs no terminal.
+    // First, since errors need no terminal.
     let source = what.source()?;
     if args.json {
         let picture = what.picture(source)?;

@@ -1,4 +1,4 @@
-//! `cotenant topo`: what is shared by whom.
+//! `cotenant topo`: CPUs and the resources they share.
 
 use anyhow::Context;
 use cotenant_cli::messages::{chain, tell};
@@ -46,7 +46,7 @@ pub struct Args {
     pub gather: Option<PathBuf>,
 }
 
-/// The calibrated profile of this machine; a damaged one is no reason not to show the machine.
+/// The calibrated profile of this machine; the machine is shown even if it is damaged.
 fn own_profile(topology: &Topology) -> MachineProfile {
     match calibrated::load(topology) {
         Ok((profile, stale)) => {
@@ -65,7 +65,7 @@ fn own_profile(topology: &Topology) -> MachineProfile {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the machine cannot be had or a file cannot be written.
+/// The machine is unavailable; a file cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut found = machine_arg::resolve(args.from.as_deref()).map_err(|e| match args.from {
         Some(_) => usage(e.to_string()),

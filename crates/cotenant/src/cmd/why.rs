@@ -1,5 +1,5 @@
-//! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited. From a recording, or from
-//! the daemon that runs.
+//! `cotenant why`: the reasons of moves, naps and limits, and of their absence. From a recording, or from the running
+//! daemon.
 
 use super::status::DaemonArgs;
 use crate::open::{in_time, open_recording};
@@ -64,10 +64,10 @@ struct Json<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the file is no readable recording.
+/// An unreadable recording.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(service) = &args.live {
-        // The service may come behind other options.
+        // The service may follow other options.
         return match (service.as_str(), &args.file) {
             ("", Some(service)) => live(args, &service.to_string_lossy()),
             (_, None) => live(args, service),
@@ -96,10 +96,10 @@ fn live(args: &Args, service: &str) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Applications and names of threads that are listed, each.
+/// Limit of listed applications, and of listed names of threads.
 const MOST: usize = 40;
 
-/// What there is to be asked about in a recording.
+/// Possible subjects in a recording.
 #[derive(Default, Serialize)]
 struct There {
     /// Seconds.
@@ -137,7 +137,7 @@ fn whatever(args: &Args, file: &Path, out: &mut dyn Write) -> anyhow::Result<Exi
 /// Writes the answer.
 ///
 /// # Errors
-/// Where the file is no readable recording, or `out` takes no more.
+/// An unreadable recording; a closed `out`.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.file else { return Err(usage("name a recording")) };
     let Some(what) = &args.what else { return whatever(args, file, out) };

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The section of a result, where it is one of these commands'.
+/// The section of a result, if it is from one of these commands.
 pub(super) fn section(title: &str, value: &Value) -> Option<Result<Section>> {
     let has = |key: &str| value.get(key).is_some();
     let blocks = if has("jobs") && has("makespan_s") {
@@ -54,7 +54,7 @@ fn notes(notes: &[String]) -> impl Iterator<Item = Block> {
     notes.iter().map(|note| Block::Text(format!("Note: {note}.")))
 }
 
-/// What every run says.
+/// The common output of runs.
 #[derive(Debug, Deserialize)]
 struct Run {
     policy: Option<String>,
@@ -413,7 +413,7 @@ struct Job {
     max_rss_bytes: Option<u64>,
 }
 
-/// Jobs with bars of their own: of more, those that took longest.
+/// Limit of jobs with bars of their own: those that took longest.
 const JOBS: usize = 40;
 
 fn schedule(result: &Schedule) -> Result<Vec<Block>> {

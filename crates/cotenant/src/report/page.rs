@@ -1,4 +1,4 @@
-//! What a report is made of, and how it becomes one HTML page that asks for nothing from outside.
+//! Parts of a report, and its rendering as one self-contained HTML page.
 
 use super::escape::escape;
 use super::figure::Figure;
@@ -10,18 +10,18 @@ use std::fmt::Write;
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// What it holds, in this order.
+    /// Its contents in order.
     pub blocks: Vec<Block>,
-    /// What its parts draw, as JSON that is safe in a page.
+    /// The data of its parts, as JSON that is safe in a page.
     pub embedded: Option<String>,
 }
 
-/// What scripts draw, as the live page of the daemon does.
+/// A part drawn by scripts, like the live page of the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// Which part of it.
     pub name: &'static str,
-    /// What stands there where no scripts run.
+    /// Content without scripts.
     pub still: Vec<Block>,
 }
 
@@ -32,7 +32,7 @@ pub enum Block {
     Heading(String),
     /// A paragraph.
     Text(String),
-    /// A paragraph that must not be overlooked.
+    /// An important paragraph.
     Warning(String),
     /// Names with values.
     Facts(Vec<(String, String)>),
@@ -49,7 +49,7 @@ pub enum Block {
 /// Lines of a source, coloured by score.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// What it shows.
+    /// Its subject.
     pub caption: String,
     /// Lines, in order; where some are left out, a gap is shown.
     pub lines: Vec<SourceLine>,
@@ -71,17 +71,17 @@ pub struct SourceLine {
 /// A table with a caption.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it shows.
+    /// Its subject.
     pub caption: String,
-    /// Heads of the columns; those whose cells are numbers stand right.
+    /// Headings of the columns; numeric columns are right-aligned.
     pub head: Vec<(String, Align)>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// Whether it is long, and so folded away until it is asked for or printed.
+    /// Whether it is long, and so collapsed until opened or printed.
     pub folded: bool,
 }
 
-/// How a column's cells stand.
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
     /// Words.
@@ -139,7 +139,7 @@ pub fn html(title: &str, sections: &[Section]) -> String {
     for (i, section) in sections.iter().enumerate() {
         let heading = escape(&section.title);
         let embedded = section.embedded.as_ref().map_or_else(String::new, |_| format!(" data-embedded=\"s{i}-data\""));
-        // The title of a page with one section says what it is about.
+        // The title of a page with one section describes it.
         let _ = if sections.len() == 1 {
             writeln!(page, "<section aria-label=\"{heading}\"{embedded}>")
         } else {
@@ -204,7 +204,7 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
     };
 }
 
-/// The beginning of a box for what may be wider than the screen; whoever has no mouse can go there, too.
+/// The beginning of a scrollable box for wide content; reachable without a mouse.
 fn scrolled(title: &str) -> String {
     format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">", escape(title))
 }
@@ -237,7 +237,7 @@ fn write_table(page: &mut String, table: &Table) {
     }
 }
 
-/// Each line is a row. Its score is given as a number, too, since not everybody can tell the colours apart.
+/// One row per line. Its score is also given as a number, for readers who cannot distinguish the colours.
 fn write_listing(page: &mut String, listing: &Listing) {
     let caption = escape(&listing.caption);
     let _ = writeln!(

@@ -1,4 +1,4 @@
-//! A recording as a section: the machine, where tasks ran and how fast, what was moved and why.
+//! A recording as a section: the machine, places and speeds of tasks, and moves with reasons.
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Part, Section, Table};
@@ -27,12 +27,11 @@ use std::time::Duration;
 const ROWS: usize = 40;
 /// Most bars of the timeline; a recording with more is shown by numbers of tasks alone.
 const SPANS: usize = 20_000;
-/// Most points of time in a figure: where there are more, neighbours are merged. Before, those are that are shorter
-/// than this, seconds.
+/// Most points of time in a figure, beyond which neighbours are merged; pieces shorter than this are merged earlier,
+/// seconds.
 const POINTS: usize = 800;
 const SHORTEST: f64 = 0.1;
-/// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where
-/// there is one.
+/// Limit of individually listed moves, and of orders about whole applications, which come in hundreds.
 const MOVES: usize = 500;
 /// Most applications with a line of their own.
 const LINES: usize = 7;
@@ -40,7 +39,7 @@ const LINES: usize = 7;
 /// Most aggressors that have a column each.
 const AGGRESSORS: usize = 8;
 
-/// What is known per application: name of the figure's file, head of the table's column, title of the figure, and unit.
+/// Figures per application: name of the file, head of the table's column, title, and unit.
 const RATES: &[(&str, &str, &str, &str)] = &[
     ("cpus", "#CPUs in use", "CPUs in use", "CPUs"),
     ("ipc", "#Instructions/cycle", "Instructions per cycle", "instructions/cycle"),
@@ -59,10 +58,10 @@ const PROGRESS: usize = 6;
 const ASLEEP: usize = 7;
 const LIMIT: usize = 8;
 
-/// Stands for no place: that of a task which moved.
+/// No place: a task that moved.
 const MOVED: usize = usize::MAX - 1;
 
-/// Of a task that cannot have run this part of its time where it was seen, it is not known where it did.
+/// A task that cannot have spent this part of its time on its observed CPU has an unknown place.
 const MOST_OF_IT: f64 = 0.9;
 
 /// Sum over time and seconds of a mean; of events per cycle, events and cycles.
@@ -83,17 +82,17 @@ struct Stretch {
     places: BTreeMap<usize, f64>,
 }
 
-/// What was counted of an application by a round.
+/// Counts of an application up to a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct SoFar {
     progress: Option<u64>,
     slept: f64,
-    /// What it had slept by the last look.
+    /// Its total pause at the last look.
     slept_before: f64,
 }
 
 impl Rates {
-    /// Adds what was so for some seconds.
+    /// Adds values that held for some seconds.
     fn add(&mut self, rate: usize, value: Option<f64>, seconds: f64) {
         self.sum(rate, value.map(|value| (value * seconds, seconds)));
     }
@@ -122,14 +121,14 @@ impl Stretch {
     }
 }
 
-/// Takes in a recording round by round; memory is bounded but for the numbers of tasks and moves.
+/// Takes over a recording round by round; memory is bounded except for the numbers of tasks and moves.
 struct Digest<'a> {
     header: &'a Header,
     places: Places<'a>,
     stretches: Vec<Stretch>,
-    /// How long a stretch is at most, seconds.
+    /// Greatest length of a stretch, seconds.
     longest: f64,
-    /// What was so since the last look.
+    /// The values since the last look.
     now: Stretch,
     so_far: BTreeMap<AppId, SoFar>,
     /// Seconds that each was kept from running, by the last sample that has it.
@@ -139,16 +138,16 @@ struct Digest<'a> {
     spans: BTreeMap<TaskId, Vec<Stay>>,
     /// Whether there are few enough.
     followed: bool,
-    /// What the live page would have shown.
+    /// The content of the live page at that time.
     recorded: Recorded,
     history: History,
-    /// When each application napped: not its tasks' time, whatever CPU they stood on.
+    /// Naps of each application, which are not its tasks' time on any CPU.
     asleep: BTreeMap<AppId, Vec<(f64, f64)>>,
     /// The limit of CPU time in force, thousandths of a CPU, and how many were set.
     limits: BTreeMap<AppId, (Option<u32>, u64)>,
     goals: Option<Goals>,
     moves: Vec<(f64, Move, Option<Outcome>)>,
-    /// Of these, about tasks, and about whole applications.
+    /// Listed ones about tasks, and about whole applications.
     listed: [usize; 2],
     by_reason: BTreeMap<(Effect, String, &'static str), u64>,
     notes: BTreeMap<String, (f64, u64)>,
@@ -159,7 +158,7 @@ struct Digest<'a> {
     moved: u64,
 }
 
-/// What a task's place is called: packages where there are several, else cache domains, else CPUs.
+/// The kind of a task's place: packages if there are several, otherwise cache domains, otherwise CPUs.
 struct Places<'a> {
     topology: &'a Topology,
     kind: &'static str,
@@ -191,10 +190,10 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Digests a recording; tells how it ended, too.
+/// Digests a recording, with its end.
 ///
 /// # Errors
-/// Where a figure cannot be drawn.
+/// A figure cannot be drawn.
 pub fn section<R: Read>(
     title: String,
     header: &Header,
@@ -255,7 +254,7 @@ impl Digest<'_> {
             self.span.0 = from;
             self.since_last(&round.prev, 0.0);
         }
-        // Several rules may tell of the same time.
+        // Several rules may cover the same time.
         let since = if self.rounds == 0 { from } else { self.span.1 };
         self.span.1 = at;
         self.rounds += 1;
@@ -276,7 +275,7 @@ impl Digest<'_> {
                 self.recorded.policy(0).zip(decision).map(|(policy, decided)| policy.explain(&decided.state)),
             );
         }
-        // What was ordered now holds from the end of the round: what came before is told without it.
+        // Current orders apply from the end of the round on, not to the time before.
         self.since_last(&round.sample, at - since);
         self.recorded.round(round);
         if let Some(look) = self.recorded.watch.take_look() {
@@ -301,7 +300,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in naps and limits, which hold from the end of the round.
+    /// Adds naps and limits, which apply from the end of the round.
     fn throttled(&mut self, round: &RecordedRound) {
         for (app, begin, end) in self.recorded.naps.last() {
             let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64());
@@ -319,7 +318,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in what applications did since the sample before.
+    /// Adds the applications' work since the previous sample.
     fn since_last(&mut self, sample: &Sample, seconds: f64) {
         if self.so_far.len() > sample.apps.len() {
             self.so_far.retain(|app, _| sample.apps.iter().any(|there| there.id == *app));
@@ -345,7 +344,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in what tasks did since the look before.
+    /// Adds the tasks' work since the previous look.
     fn looked(&mut self, look: &Look, sample: &Sample) {
         let seconds = look.view.interval.as_secs_f64();
         let slept: BTreeMap<AppId, f64> = self
@@ -368,7 +367,7 @@ impl Digest<'_> {
             };
             let cycles = per_s(&[Signal::Cycles]).filter(|cycles| *cycles > 0.0);
             let per_cycle = |signals: &[Signal]| Some((per_s(signals)? * seconds, cycles? * seconds));
-            // What has no tasks any more uses no CPU.
+            // An application without tasks uses no CPU.
             let cpu_time = if tasks.is_empty() { Some(0.0) } else { per_s(&[Signal::CpuTime]) };
             let rates = now.apps.entry(app.id).or_default();
             rates.add(CPUS, cpu_time.map(|ns_per_s| ns_per_s / 1e9), seconds);
@@ -393,7 +392,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Nothing comes behind this: what was so since the last look counts, too.
+    /// Ends the recording: values since the last look count, too.
     fn end(&mut self) {
         self.history.end(self.span.1);
         if let Some(goals) = &mut self.goals {
@@ -425,13 +424,13 @@ impl Digest<'_> {
         }
     }
 
-    /// Where each task is, as long as there are few enough to be shown one by one.
+    /// The place of each task, while they are few enough to be shown individually.
     fn follow(&mut self, look: &Look, slept: &BTreeMap<AppId, f64>) {
         let all = |spans: &BTreeMap<TaskId, Vec<Stay>>| spans.values().map(Vec::len).sum::<usize>();
         let mut many = self.names.len() > ROWS;
         if !many && all(&self.spans) > SPANS {
             self.spans.values_mut().for_each(Stay::coarsen);
-            // Where tasks move that often, there is nothing to be seen.
+            // With such frequent moves, a figure shows nothing.
             many = all(&self.spans) > SPANS * 3 / 4;
         }
         if many {
@@ -445,7 +444,7 @@ impl Digest<'_> {
         for task in &look.view.tasks {
             let Some(place) = self.place(look, task) else { continue };
             let spans = self.spans.entry(task.info.id).or_default();
-            // It ran in the part of the time in which it did not nap. What nobody counted counts as all of it.
+            // It ran in the part of the time without naps. Without counts, all of it.
             let awake = 1.0 - slept.get(&task.info.app).copied().unwrap_or_default();
             let share = task.cpu_share().map(|share| (share / awake.max(f64::MIN_POSITIVE)).min(1.0));
             let steps = share.map_or(ALL, Stay::steps);
@@ -576,18 +575,18 @@ impl Digest<'_> {
         table
     }
 
-    /// A rate of an application in a stretch, where it is known.
+    /// A rate of an application in a stretch, if known.
     fn mean(&self, stretch: &Stretch, app: AppId, rate: usize) -> Option<Mean> {
-        // Of those that never napped nobody wants to know for how long.
+        // Nap times of applications that never napped are irrelevant.
         let told = rate != ASLEEP || self.recorded.naps.apps().any(|other| other == app);
         stretch.apps.get(&app).map(|rates| rates.0[rate]).filter(|mean| told && mean.1 > 0.0)
     }
 
-    /// What the live page would plot.
+    /// The plots of the live page at that time.
     fn plots(&self) -> Plots {
         let mut plots = self.history.excerpt(0).plots();
         if let Some(goals) = &self.goals {
-            // Of pieces of the run, as the verdict is: those of a live page are of the last seconds.
+            // From pieces of the run, like the verdict: those of a live page cover the last seconds.
             plots.plots.retain(|plot| !plot.id.starts_with("p99-"));
             let place = plots.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
             let pieces = goals.programs().enumerate().map(|(i, app)| self.pieces(goals, i, app));
@@ -603,7 +602,7 @@ impl Digest<'_> {
         Embedded { history, interference: watch.interference(), trials: watch.trials(), last: watch.last() }.json()
     }
 
-    /// What was measured of a program with a goal, piece by piece.
+    /// The measured values of a program with a goal, by pieces.
     fn pieces(&self, goals: &Goals, i: usize, app: AppId) -> Plot {
         let (metric, unit, points) = goals.course(i);
         let scale = match unit {
@@ -654,7 +653,7 @@ impl Digest<'_> {
         all.collect()
     }
 
-    /// Goals, and what was done to keep them.
+    /// Goals, and the actions for them.
     fn goal(&self, plots: &Plots, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         let mut told = Vec::new();
         if let Some(goals) = &self.goals {
@@ -690,7 +689,7 @@ impl Digest<'_> {
         Ok(())
     }
 
-    /// A task's bars without the naps of its application, and these as bars of a place that is none.
+    /// A task's bars without its application's naps, and these as bars of no place.
     fn awake(&self, task: TaskId, app: Option<AppId>, none: usize) -> Vec<Stay> {
         let naps = app.and_then(|app| self.asleep.get(&app)).map_or(&[][..], Vec::as_slice);
         let mut bars = Vec::new();
@@ -818,7 +817,7 @@ impl Digest<'_> {
     }
 }
 
-/// The plots of a part as figures, which stand where no scripts run.
+/// The plots of a part as figures, for pages without scripts.
 fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
     let mut figures = Vec::new();
     for plot in plots.plots.iter().filter(|plot| plot.part == part) {
@@ -842,7 +841,7 @@ fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
     Ok(figures)
 }
 
-/// Who hurts whom: a row for each victim, a column for each aggressor; a list where these are too many.
+/// Interference: a row for each victim, a column for each aggressor; a list if these are too many.
 pub(super) fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
     if rows.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! A region file as a part of a report: its regions, and the source that they name, coloured by score.
+//! A region file as a part of a report: its regions, and their sources, coloured by score.
 
 use super::page::{Block, Listing, Section, SourceLine, Table};
 use cotenant_linux::bounded;
@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Lines that are shown around a region.
+/// Lines shown around a region.
 const AROUND: u32 = 3;
 
-/// Whether a text is a region file, by its first line that is no comment.
+/// Whether a text is a region file, by its first line that is not a comment.
 pub fn is_regions(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.next() == Some("[[region]]")
 }
 
-/// Bytes that a region file may have for a report: some 10,000 regions.
+/// Limit of a region file's bytes in a report: some 10,000 regions.
 const LONGEST: usize = 1 << 20;
 
-/// Bytes of sources that a section shows. What they are is up to the region file, not to who makes the page.
+/// Bytes of sources that a section shows. The region file chooses the sources, not the page's maker.
 const SHOWN: usize = 1 << 20;
 
-/// Bytes that a line takes on the page besides its text.
+/// Bytes of a line on the page besides its text.
 const A_LINE: usize = 64;
 
 /// The regions of a file.
 ///
 /// # Errors
-/// `LINE:COLUMN: ` and what is wrong.
+/// `LINE:COLUMN: ` and the error.
 pub fn parse(text: &str) -> Result<Vec<Region>, String> {
     if text.len() > LONGEST {
         return Err(format!("1:1: these are {} bytes of regions; at most {LONGEST} are shown", text.len()));
@@ -42,8 +42,8 @@ pub fn listed(files: &[String]) -> String {
     if files.len() > 5 { format!("{first} and {} more files", files.len() - 5) } else { first }
 }
 
-/// The section of a region file that lies in `folder`, and the sources of which it shows lines. They are looked for
-/// where they are named: as they stand, and from that folder.
+/// The section of a region file in `folder`, and its sources with shown lines. A source's path is tried as written, and
+/// from that folder.
 pub fn section(title: String, regions: &[Region], folder: &Path) -> (Section, Vec<String>) {
     let mut table = Table::new("Regions, as in the file", &["function", "file", "lines", "#score", "#coverage, %"]);
     let mut of_file: BTreeMap<&str, Vec<&Region>> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub fn section(title: String, regions: &[Region], folder: &Path) -> (Section, Ve
     (Section { title, blocks, embedded: None }, shown)
 }
 
-/// The lines of a source around its regions; `None` where they are more than the bytes that are left.
+/// The lines of a source around its regions; `None` if they exceed the remaining bytes.
 fn listing(name: &str, source: &str, regions: &[&Region], highest: f64, left: &mut usize) -> Option<Listing> {
     let score = |line: u32| {
         let here = regions.iter().filter(|r| r.lines.is_some_and(|(first, last)| (first..=last).contains(&line)));
@@ -117,6 +117,7 @@ mod tests {
         Region { function: Some("f".into()), file: Some("a.c".into()), lines: Some(lines), score, coverage: 0.5 }
     }
 
+    /// Holds compile/regions.
     #[test]
     fn lines_have_the_score_of_the_worst_region_that_holds_them() {
         let source = (1..=40).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");
@@ -133,6 +134,7 @@ mod tests {
         assert_eq!(page.matches("class=\"gap\"").count(), 1, "between 23 and 27");
     }
 
+    /// Holds compile/regions.
     #[test]
     fn region_files_are_told_apart() {
         assert!(is_regions("# made by hand\n\n[[region]]\nfunction = 'f'\n"));

@@ -38,7 +38,7 @@ struct Policy {
     search: Option<Search>,
 }
 
-/// What the search for the optimum found.
+/// The result of the search for the optimum.
 #[derive(Debug, Deserialize)]
 struct Search {
     label: String,
@@ -146,7 +146,7 @@ impl Row {
     }
 }
 
-/// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
+/// A row's place: a cell of a heatmap if there is a `y`, otherwise a point over `x`.
 #[derive(Debug, Deserialize)]
 struct At {
     axis: String,
@@ -168,7 +168,7 @@ struct Boxed {
 /// The sections of a result.
 ///
 /// # Errors
-/// Where the text is no JSON, or none of these results; with line and column where it is known.
+/// The text is no JSON, or none of these results; with line and column if known.
 pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
     let value: Value = serde_json::from_str(text).context(
         "this is neither a recording nor JSON; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, `bench` or `cotenant-lab reproduce` wrote",
@@ -497,7 +497,7 @@ fn of_case<'a>(rows: &[&Row], row: &'a Row) -> Option<(&'a str, &'a str)> {
     (!given(row) && rows.iter().filter(of_it).count() >= 3).then_some((case, quantity))
 }
 
-/// Rows as one group of bars per case; what is said of its slowest and fastest application becomes whiskers.
+/// Rows as one group of bars per case; its slowest and fastest application become whiskers.
 fn by_case<'a>(rows: &[&'a Row]) -> (Vec<String>, Vec<Group>) {
     let value = |row: &&'a Row| {
         let (case, quantity) = row.label.split_once(": ")?;

@@ -1,4 +1,4 @@
-//! Where a task stood for how long, for the bars of a report.
+//! The places of a task over time, for the bars of a report.
 
 /// That a task stood somewhere, and how much of the time it ran, in steps of a sixteenth: finer ones are not seen.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Stay {
 pub(super) const ALL: u8 = 16;
 
 impl Stay {
-    /// A share of the time as steps; whoever ran at all has one.
+    /// A fraction of time as steps; at least one for any run time.
     pub fn steps(share: f64) -> u8 {
         if share > 0.0 { (share * f64::from(ALL)).round().clamp(1.0, f64::from(ALL)) as u8 } else { 0 }
     }

@@ -1,29 +1,29 @@
-//! What the threads of each program had of the CPUs, and how long they waited for one.
+//! CPU time of each program's threads, and their waits for a CPU.
 
 use cotenant_model::usage::Usage;
 use cotenant_model::{AppId, Behind, Cause, Signal, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Below this many threads on average nothing waits that anybody could feel.
+/// Below this average number of waiting threads there is no noticeable wait.
 const HARDLY: f64 = 0.01;
 
-/// Processes and threads that end before they are counted are worth a word from this share of the CPU time on.
+/// Processes and threads that ended uncounted are mentioned from this share of the CPU time on.
 const SHORT: f64 = 0.1;
 
-/// Others that use less than this many CPUs are not what a program waits for.
+/// Other programs below this many CPUs cannot explain a program's wait.
 const LITTLE: f64 = 0.05;
 
 /// Sums over a run, by program.
 #[derive(Debug, Default)]
 pub(crate) struct Lived {
     times: BTreeMap<AppId, Times>,
-    /// Seconds of waiting by what had the CPU meanwhile.
+    /// Seconds of waiting by the work that occupied the CPU meanwhile.
     behind: BTreeMap<AppId, BTreeMap<Cause, f64>>,
 }
 
-/// Seconds: of CPU time, of that of processes and threads that ended before they were counted, of waiting for a CPU
-/// where that is counted, and how long the program was there.
+/// Seconds: of CPU time, of that of processes and threads that ended uncounted, of waiting for a CPU if counted, and of
+/// the program's presence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     cpu: f64,
@@ -32,19 +32,19 @@ struct Times {
     there: f64,
 }
 
-/// What a program had of the CPUs.
+/// A program's CPU time and waits.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AppTimes {
     pub name: String,
-    /// CPU time per second that it was there.
+    /// CPU time per second of its presence.
     pub cpus: f64,
-    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    /// Average number of threads that were ready to run without a CPU; absent if uncounted.
     pub waiting: Option<f64>,
-    /// What had the CPU meanwhile, where BPF is allowed.
+    /// The work that occupied the CPU meanwhile, if BPF is allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
-    /// Whether much of its CPU time is that of processes and threads that ended before they were counted: how long
-    /// these waited is not known.
+    /// Whether much of its CPU time is from processes and threads that ended uncounted, so that their waits are
+    /// unknown.
     #[serde(skip)]
     short: bool,
 }
@@ -72,37 +72,37 @@ impl Lived {
         }
     }
 
-    /// How long it was there, seconds.
+    /// Its presence, seconds.
     pub fn there_s(&self, app: AppId) -> f64 {
         self.of(app).there
     }
 
-    /// CPU time per second that it was there.
+    /// CPU time per second of its presence.
     pub fn cpus(&self, app: AppId) -> f64 {
         self.of(app).per_s(self.of(app).cpu + self.of(app).ended)
     }
 
-    /// Threads that were ready to run and had no CPU, on average.
+    /// Average number of threads that were ready to run without a CPU.
     pub fn waiting(&self, app: AppId) -> Option<f64> {
         self.of(app).waited.map(|seconds| self.of(app).per_s(seconds))
     }
 
-    /// What had the CPU meanwhile, most first; empty where that is not seen. `names`: of programs.
+    /// The work that occupied the CPU meanwhile, most first; empty if unobserved. `names`: of programs.
     pub fn behind(&self, app: AppId, names: &[String]) -> Vec<Behind> {
         let Some(sums) = self.behind.get(&app) else { return Vec::new() };
         let all: f64 = sums.values().sum();
-        // It may have been seen for a part of the time alone.
+        // The causes may be observed for a part of the time only.
         let threads = self.waiting(app).unwrap_or_default() / all.max(f64::MIN_POSITIVE);
         let parts: Vec<_> = sums.iter().map(|(cause, seconds)| (cause.clone(), seconds * threads)).collect();
         Behind::all(&parts, app, |app| names.get(app.0 as usize).cloned())
     }
 
-    /// CPUs that protected programs want: what they use, and one more for the next question.
+    /// CPUs needed by protected programs: those they use, and one more for the next request.
     pub fn wanted(&self, protected: impl IntoIterator<Item = AppId>) -> f64 {
         protected.into_iter().map(|app| self.cpus(app)).sum::<f64>() + 1.0
     }
 
-    /// Of each program, by these names.
+    /// Of each program, with these names.
     pub fn each(&self, names: &[String]) -> Vec<AppTimes> {
         let of = |(i, name): (usize, &String)| {
             let app = AppId(i as u32);
@@ -156,6 +156,7 @@ impl AppTimes {
 mod tests {
     use super::*;
 
+    /// Holds see/waits.
     #[test]
     fn it_is_said_what_a_program_waited_for() {
         let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), behind: Vec::new(), short: true };
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(line(None, 1.0), "xz: 0.50 CPUs");
         assert_eq!(line(Some(0.001), 1.0), "xz: 0.50 CPUs; it had a CPU whenever it wanted one");
         assert_eq!(line(Some(1.4), 0.01), "xz: 0.50 CPUs; 1.40 threads waited for a CPU, behind its own");
-        let behind = vec![Behind { what: "rustc".to_owned(), cgroup: None, threads: 1.3 }];
+        let behind = vec![Behind { what: "rustc".to_owned(), threads: 1.3, ..Behind::default() }];
         let known = AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting: Some(1.4), behind, short: false };
         assert_eq!(known.line(None), "xz: 0.50 CPUs; 1.40 threads waited for a CPU: 1.30 behind rustc");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One run on this machine, whichever command asks for it: setup → host → observers → end.
+//! One run on this machine, for any command: setup → host → observers → end.
 //!
 //! A command brings a [`Setup`] (machine, profiles, the policies with their settings), the applications or the queue
 //! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
@@ -42,15 +42,15 @@ pub(crate) trait Observer {
     /// A round of the loop is over.
     fn round(&mut self, round: &Round<'_>);
 
-    /// What used this machine besides in the last ten seconds or so.
+    /// Other use of this machine in about the last ten seconds.
     fn usage(&mut self, _usage: &Usage) {}
 
-    /// The state of the run for the live view, in at most so many columns and lines. `None`: another observer shows it.
+    /// The state of the run for the live view, within these columns and lines. `None`: another observer shows it.
     fn view(&mut self, _room: (usize, usize)) -> Option<String> {
         None
     }
 
-    /// What is to be said now, while the loop goes on; else it is noted in the summary.
+    /// Messages to show while the loop runs; otherwise they are noted in the summary.
     fn news(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -64,22 +64,22 @@ pub(crate) trait Observer {
     }
 }
 
-/// A comparison makes one run after the other: what holds for all of them is said once.
+/// A comparison makes several runs: messages common to all appear once.
 static UNPRIVILEGED: Once = Once::new();
 
 /// A run that is about to begin.
 pub(crate) struct Run<'a> {
     setup: &'a Setup,
     recorder: Option<Recorder>,
-    /// What is managed from the beginning.
+    /// Applications managed from the beginning.
     pub apps: Vec<AppSpec>,
-    /// Jobs that are started when they may, and how long they have to end when somebody asks to stop.
+    /// Jobs to start when possible, and their time to end after a requested stop.
     pub queue: Option<(Box<dyn Queue>, Duration)>,
-    /// What the setup says, for the command to add to.
+    /// The setup's options, to which the command may add.
     pub options: HostOptions,
-    /// The live view, where there is one.
+    /// The live view, if any.
     pub view: Option<LiveView>,
-    /// What uses this machine, before it begins and meanwhile.
+    /// The use of this machine before the start and during the run.
     usage: Watch,
     seen: Seen,
     /// Whether messages are printed while it runs; failures are noted in the summary anyway.
@@ -87,8 +87,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the recording, if there is to be one: a path that cannot be written must not cost the user a run.
-    /// `command` is the command line that it holds.
+    /// Opens the requested recording, so that an unwritable path does not cost a run. `command` is the recorded command
+    /// line.
     pub fn new(setup: &'a Setup, to: Option<recorder::Target<'_>>, command: Vec<String>) -> Result<Self> {
         let recorder = to.map(|to| to.open(|redacted| header(setup, command, redacted))).transpose()?;
         let options = setup.host_options(recorder.is_some());
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, usage, seen, told: true })
     }
 
-    /// Looks for a moment what uses this machine before anything begins, apart from what is managed already.
+    /// Measures for a moment the use of this machine before the start, apart from programs to manage.
     pub fn look_first(&mut self) -> &Seen {
         let running = self.apps.iter().filter_map(|app| match &app.what {
             What::Running(target) => Some(target.pids()),
@@ -214,10 +214,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Hardware counters are there where one of these needs them.
+/// Hardware counters exist if one of these needs them.
 ///
 /// # Errors
-/// Where they are not.
+/// They do not exist.
 pub(crate) fn can_count(sources: &[Source], topology: &Topology) -> Result<()> {
     if sources.contains(&Source::Ipc) && !probe_tier(topology)?.to_string().contains("instructions") {
         return Err(usage(
@@ -227,7 +227,7 @@ pub(crate) fn can_count(sources: &[Source], topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// What a recording says of the run.
+/// A recording's description of the run.
 fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header> {
     let policy = |decider: &Decider| decider.policy.name().to_owned();
     let rule = |decider: &Decider| RecordedRule {
@@ -287,7 +287,7 @@ mod tests {
     fn two_rules_decide_and_are_recorded() {
         let machine = settings::live_machine(None).unwrap();
         let map = format_map(&machine.0, |cpu| machine.0.usable().contains(cpu).then_some('X'));
-        // Both would place; who owns no placement does not.
+        // Both would place; the one without ownership of placement does not.
         let decider = |effect, interval| {
             let map = StaticSettings { map: Some(map.clone()) };
             let settings = Settings::default().with::<Static>(&map);

@@ -1,4 +1,4 @@
-//! Runs of one application: a command that is started, or what runs already.
+//! Runs of one application: a started command, or running programs.
 
 use super::summary::{self, Summary};
 use super::{Observer, Run, recorder, targets};
@@ -20,15 +20,15 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// When the live view is drawn first, and how often.
+/// Time of the live view's first drawing, and its interval.
 const FIRST: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(500);
 
-/// What a run manages.
+/// The subject of a run.
 pub(crate) enum One<'a> {
-    /// A command that is started.
+    /// A command to start.
     Command(&'a [OsString]),
-    /// What runs already; `all`: the user knows that this may be everything here.
+    /// Running programs; `all`: the user accepts that these may be all programs here.
     Running { target: Target, all: bool },
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<
     summary.exit()
 }
 
-/// What `auto` has to choose from, where that is little.
+/// The reason if `auto` has little choice here.
 pub(crate) fn little_to_choose(topology: &Topology) -> Option<&'static str> {
     let (caches, cpus) = (topology.llc_domains().len(), topology.usable().len());
     let modules = levels(topology, topology.usable()).iter().any(|level| level.instances.len() > caches.max(1));
@@ -67,7 +67,7 @@ pub(crate) fn little_to_choose(topology: &Topology) -> Option<&'static str> {
     }
 }
 
-/// What managing programs that run already depends on; refused where these are all there are, and that was not meant.
+/// The setup for running programs; refused if they are all programs here, unless the user accepts that.
 pub(crate) fn around(args: &ManageArgs, target: &Target, all: bool) -> Result<Setup> {
     let (topology, machine) = settings::live_machine(Some(&args.policy))?;
     let setup = Setup::live(args, topology.allowing(&target.cpus()), machine, targets::program(target))?;
@@ -81,7 +81,7 @@ pub(crate) fn around(args: &ManageArgs, target: &Target, all: bool) -> Result<Se
     Ok(setup)
 }
 
-/// A command as it is started, its own output let through or not.
+/// A command to start, with or without its own output.
 pub(crate) fn prepare(command: &[OsString], shown: bool) -> Command {
     let mut child = Command::new(&command[0]);
     child.args(&command[1..]);
@@ -108,7 +108,7 @@ pub(crate) fn command(
     go(run, args, names::of_command(command), what, None, observer)
 }
 
-/// Manages what runs already until it ends, or a signal asks to stop.
+/// Manages running programs until they end, or until a signal.
 pub(crate) fn attached(
     setup: &Setup,
     args: &ManageArgs,
@@ -148,7 +148,7 @@ pub(crate) fn attached(
              (kernel threads and real-time tasks never, other users' tasks with --all-users only)"
         );
     }
-    summary.exit_code = 0; // a signal is how attaching ends
+    summary.exit_code = 0; // attaching ends by a signal
     Ok(summary)
 }
 
@@ -166,7 +166,7 @@ fn go(
     run.told = !args.output.quiet && !args.output.json;
     let told = args.output.verbose > 0;
     let mut moves = Moves { greeting, told, start: Instant::now(), tasks: 0, made: 0 };
-    // What shows more comes first.
+    // The observer that shows more is first.
     let mut observers: Vec<&mut dyn Observer> = vec![&mut moves];
     if let Some(observer) = observer {
         observers.insert(0, observer);
@@ -184,7 +184,7 @@ struct Moves {
 }
 
 impl Observer for Moves {
-    /// What is managed is said once there is something.
+    /// The greeting is printed once a task exists.
     fn news(&mut self) -> Vec<String> {
         self.greeting.take_if(|_| self.tasks > 0).unwrap_or_default()
     }

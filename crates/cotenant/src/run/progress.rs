@@ -7,12 +7,12 @@ use cotenant_status::quantities::{better, digits, time};
 use serde::Serialize;
 use std::fmt;
 
-/// What a program reported itself.
+/// Progress reported by a program.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressSummary {
     /// Units of work since the program started.
     units: u64,
-    /// Units per second, from the first sample that had some to the last; `None` where there is only one.
+    /// Units per second, from the first sample with units to the last; `None` with only one.
     per_s: Option<f64>,
     /// Latencies since the program started.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ struct LatencySummary {
     p99_s: f64,
 }
 
-/// The first and the last sample in which the first application reported something.
+/// The first and the last sample with a report of the first application.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressSpan {
     first: Option<(Time, u64)>,

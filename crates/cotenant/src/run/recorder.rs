@@ -1,4 +1,4 @@
-//! Recording to a file: opened before anything is started, and never a reason for a run to end.
+//! Recording to a file: opened before anything is started; its errors never end a run.
 
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -38,7 +38,7 @@ pub struct How {
 }
 
 impl Args {
-    /// Where and how, if at all.
+    /// The file and its options, if any.
     pub(crate) fn target(&self) -> Option<Target<'_>> {
         self.record.as_deref().map(|path| Target { path, how: &self.how })
     }
@@ -52,7 +52,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Opens it, with the header that says what is recorded; whether it is redacted is known here.
+    /// Opens it, with the header from `header`, whose argument is whether to redact.
     pub fn open(&self, header: impl FnOnce(bool) -> Result<Header>) -> Result<Recorder> {
         Recorder::create(self.path, &header(self.how.record_redacted)?, self.how.record_limit)
     }
@@ -67,8 +67,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes the file (readable by its owner alone) and writes the header, so that whatever would go wrong at once
-    /// does so before a command is started.
+    /// Makes the file (readable by its owner alone) and writes the header, so that early errors occur before a command
+    /// is started.
     ///
     /// # Errors
     /// One line with the path and the remedy.
@@ -79,8 +79,8 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), writer, limit })
     }
 
-    /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes
-    /// on.
+    /// Records a round. If recording ends here (error, size limit), returns the line for the user, once; the run
+    /// continues.
     pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
         let (path, limit) = (self.path.display(), self.limit);
         match self.writer.round(round) {
@@ -92,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// Takes in what used the machine.
+    /// Takes over the use of the machine.
     pub fn used(&mut self, usage: &Seen) {
         if !usage.is_empty() {
             self.writer.used(usage);
@@ -104,7 +104,7 @@ impl Recorder {
         &self.path
     }
 
-    /// Ends the recording. The line to tell the user, where the end could not be written.
+    /// Ends the recording. Returns the line for the user if the end could not be written.
     pub fn finish(self) -> Option<String> {
         let Self { path, writer, .. } = self;
         let why = writer.finish().err()?;
@@ -112,8 +112,7 @@ impl Recorder {
     }
 }
 
-/// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as
-/// they are.
+/// Opens the file. An existing recording is set aside, as in `perf record`; pipes and devices are written to directly.
 fn open(path: &Path) -> Result<File> {
     let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
     let failed = |why: io::Error| no(&format!("{why}; name a file in a folder that you may write to"));
@@ -121,7 +120,7 @@ fn open(path: &Path) -> Result<File> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
         Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; name a file in it")),
-        // An empty file is what `mktemp` leaves.
+        // `mktemp` leaves an empty file.
         Ok(meta) if !meta.is_file() || meta.len() == 0 => {
             return OpenOptions::new().write(true).open(path).map_err(failed);
         }

@@ -22,11 +22,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Exit code where a speed was to be judged and nothing told it: in all of a run that was long enough, or because its
-/// metric only failed; with `qos --strict` also where a goal could not be judged.
+/// Exit code if a speed could not be judged: in all of a sufficiently long run, or because its metric always failed;
+/// with `qos --strict` also for a goal.
 pub(crate) const NOT_JUDGED: u8 = 4;
 
-/// Where a recording went.
+/// The place of a recording.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recorded {
     pub path: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Ends a recording of a run while which others used so much; what went wrong is noted.
+    /// Ends the recording of a run with this other use; failures are noted.
     pub(super) fn finish(mut recorder: Recorder, usage: &Seen, notes: &mut Vec<String>) -> Self {
         recorder.used(usage);
         let path = recorder.path().to_owned();
@@ -51,49 +51,49 @@ impl fmt::Display for Recorded {
     }
 }
 
-/// The summary of a run. `--json` prints it, with what the command adds.
+/// The summary of a run. `--json` prints it, with the command's additions.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub policy: &'static str,
     pub mode: Mode,
     pub exit_code: u8,
     pub seconds: f64,
-    /// Those of them in which Cotenant itself was not ready yet.
+    /// The part before Cotenant itself was ready.
     #[serde(skip)]
     pub startup: f64,
     #[serde(flatten)]
     pub tally: Tally,
-    /// What could be counted, in words.
+    /// The countable events, in words.
     pub tier: String,
     /// CPU time of Cotenant itself as a fraction of one CPU.
     pub overhead: f64,
     /// Masks given back at the end.
     pub restored: usize,
-    /// What the first program reported itself; absent where it reported nothing.
+    /// The first program's reported progress; absent without reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressSummary>,
     /// The readings of `--metric`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricSummary>,
-    /// What told the speed of each program, where a policy asked for proxies.
+    /// The source of each program's speed, if a policy needed proxies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speeds: Vec<SpeedSummary>,
-    /// What each program had of the CPUs, and how long it waited for one.
+    /// Each program's CPU time and waits.
     #[serde(rename = "programs", skip_serializing_if = "Vec::is_empty")]
     pub lived: Vec<AppTimes>,
-    /// Which programs lose speed while which others run, beyond doubt.
+    /// Certain losses of speed by pairs of programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interference: Vec<Row>,
-    /// Where it was recorded.
+    /// The place of its recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
-    /// What used this machine before it began, and meanwhile.
+    /// The use of this machine before the start, and during the run.
     pub usage: Seen,
-    /// The last signal that asked to stop.
+    /// The last signal that requested a stop.
     #[serde(skip)]
     pub signal: Option<i32>,
     pub notes: Vec<String>,
-    /// Why the loop ended early, and what has become of the programs.
+    /// Why the loop ended early, and the state of the programs.
     #[serde(skip)]
     pub failed: Option<(HostError, &'static str)>,
 }
@@ -105,14 +105,14 @@ impl Summary {
         Err(why).with_context(|| format!("the loop ended early; {remedy}"))
     }
 
-    /// The exit code, or what ended the loop.
+    /// The exit code, or the error that ended the loop.
     pub fn exit(mut self) -> Result<ExitCode> {
         self.check()?;
         Ok(ExitCode::from(self.exit_code))
     }
 }
 
-/// What is added up while it runs.
+/// Sums during a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
     pub rounds: u64,

@@ -1,10 +1,10 @@
-//! Programs that already run, as users name them.
+//! Running programs, as named by users.
 
 use cotenant_linux::sense::processes::{self, Target};
 use cotenant_setup::names;
 use std::path::{Path, PathBuf};
 
-/// Why these cannot be managed, as a message; `None` where they can.
+/// A message why these cannot be managed; `None` if they can.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
@@ -28,7 +28,7 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
-/// Why none of the named processes may be managed; `None` where one may.
+/// Why none of the named processes may be managed; `None` if one may.
 pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
     let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
     let why_not = |pid: &u32| processes::can_manage(*pid, all_users).err().map(|why| format!("process {pid} {why}"));
@@ -36,7 +36,7 @@ pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
     all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
 }
 
-/// What is to be known before, where some of it may ask for a deadline policy.
+/// A remark if some of it may request a deadline policy.
 pub(crate) fn deadlines(target: &Target) -> Option<&'static str> {
     target.pids().into_iter().any(processes::may_ask_for_deadline).then_some(
         "the kernel refuses SCHED_DEADLINE to threads that are placed, for it takes the right to all CPUs; threads that \
@@ -44,7 +44,7 @@ pub(crate) fn deadlines(target: &Target) -> Option<&'static str> {
     )
 }
 
-/// What is attached to, for people.
+/// The target for people.
 pub(crate) fn shown(target: &Target) -> String {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
@@ -65,7 +65,7 @@ pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
     Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?))
 }
 
-/// The name of a process that is alone, or the last folder of a control group.
+/// The name of a single process, or the last folder of a control group.
 pub(crate) fn name(target: &Target) -> Option<String> {
     let name = match target {
         Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => names::of_process(pids[0]),

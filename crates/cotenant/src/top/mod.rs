@@ -1,4 +1,4 @@
-//! `cotenant top`: sources fill a [`Picture`], which is drawn by a pure function; keys change what is chosen of it.
+//! `cotenant top`: sources fill a [`Picture`], drawn by a pure function; keys change the selection.
 
 mod draw;
 mod screen;
@@ -28,13 +28,13 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use ui::{Act, Drawn, Ui};
 
-/// How late signals and pictures may be noticed.
+/// Greatest delay of signals and pictures.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Columns and lines of a screen that is printed where there is no terminal.
+/// Columns and lines of a printed screen without a terminal.
 const PAPER: (u16, u16) = (80, 24);
 
-/// What is to be shown.
+/// The subject to show.
 pub(crate) struct What<'a> {
     /// A recording.
     pub file: Option<&'a Path>,
@@ -47,10 +47,10 @@ pub(crate) struct What<'a> {
 }
 
 impl What<'_> {
-    /// What it comes from.
+    /// Its source.
     ///
     /// # Errors
-    /// Where that cannot be read, or has no such moment.
+    /// It cannot be read, or has no such moment.
     pub fn source(&self) -> Result<Source> {
         let source = Source::of(self.file, self.socket, self.own)?;
         if let (Source::Recording(recorded), Some(at)) = (&source, self.at) {
@@ -62,7 +62,7 @@ impl What<'_> {
     /// One picture.
     ///
     /// # Errors
-    /// Where there is none.
+    /// There is none.
     pub fn picture(&self, source: Source) -> Result<Picture> {
         match source {
             Source::Recording(recorded) => Ok(recorded.picture(begin(&recorded, self.at)).clone()),
@@ -74,10 +74,10 @@ impl What<'_> {
         }
     }
 
-    /// Shows it until the user has seen enough, or a signal asks to stop.
+    /// Shows it until the user quits, or a signal requests a stop.
     ///
     /// # Errors
-    /// Where there is nothing to be shown, or no terminal any more.
+    /// There is nothing to show, or the terminal is gone.
     pub fn show(&self, source: Source) -> Result<ExitCode> {
         // From here on signals wait until the terminal has been given back; threads that begin now inherit that.
         let mut waiter = Waiter::new()?;
@@ -90,7 +90,7 @@ impl What<'_> {
                 drawn = screen.draw(|area, buffer| draw::draw(feed.picture(), &ui, area, buffer))?;
             }
             dirty = false;
-            // `event::poll` never returns where the terminal is gone.
+            // `event::poll` never returns after the terminal has gone.
             sys::poll_readable([Some(stdout().as_fd())], TICK)?;
             if sys::hung_up(stdout(), Duration::ZERO) {
                 return Ok(ended_by(libc::SIGHUP));
@@ -135,7 +135,7 @@ enum Feed {
     Recording { recorded: Recorded, moment: usize },
 }
 
-/// What has come since.
+/// The news since the last look.
 enum Next {
     Old,
     New,
@@ -160,14 +160,14 @@ impl Feed {
         }
     }
 
-    /// Goes so many moments on; whether that is another one.
+    /// Moves by so many moments; returns whether the moment changed.
     fn travel(&mut self, by: isize) -> bool {
         let Self::Recording { recorded, moment } = self else { return false };
         let to = moment.saturating_add_signed(by).min(recorded.len() - 1);
         std::mem::replace(moment, to) != to
     }
 
-    /// Takes in what has come. While it is paused, the picture stays.
+    /// Takes over the news. During a pause the picture stays.
     fn news(&mut self, ui: &mut Ui) -> Result<Next> {
         let Self::Live { news, picture } = self else { return Ok(Next::Old) };
         let mut next = Next::Old;
@@ -193,7 +193,7 @@ pub(crate) fn on_paper(picture: &Picture) -> String {
     text_of(picture, &Ui::default(), width, height)
 }
 
-/// What a terminal of that size shows, without colours.
+/// The text on a terminal of that size, without colours.
 fn text_of(picture: &Picture, ui: &Ui, width: u16, height: u16) -> String {
     let area = Rect { x: 0, y: 0, width, height };
     let mut buffer = Buffer::empty(area);
@@ -204,7 +204,7 @@ fn text_of(picture: &Picture, ui: &Ui, width: u16, height: u16) -> String {
         while x < width {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            x += (Span::raw(symbol).width() as u16).max(1); // what is wide covers the cell beside it
+            x += (Span::raw(symbol).width() as u16).max(1); // a wide character covers the next cell
         }
         text.push_str(line.trim_end());
         text.push('\n');

@@ -1,4 +1,4 @@
-//! The terminal while it is ours: whatever happens, it is given back as it was.
+//! The terminal in raw mode, which is restored in every case.
 
 use cotenant_linux::sys;
 use ratatui::Terminal;
@@ -12,17 +12,17 @@ use ratatui::prelude::Buffer;
 use std::io::{self, Stdout, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the terminal is ours. To give it back twice would move its cursor.
+/// Whether the terminal is in our mode. Restoring it twice would move its cursor.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// The terminal. Dropping it gives it back; so does a panic.
+/// The terminal. Dropping it restores it; so does a panic.
 pub(super) struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 impl Screen {
     /// Takes the terminal.
     ///
     /// # Errors
-    /// Where it is none.
+    /// Not a terminal.
     pub fn open() -> io::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -30,16 +30,16 @@ impl Screen {
             before(info);
         }));
         let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
-        // From here on whatever fails gives back what was taken.
+        // From here on, errors restore the terminal.
         let screen = Self(screen);
         enter()?;
         Ok(screen)
     }
 
-    /// Draws all of it.
+    /// Draws the whole screen.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub fn draw<T: Default>(&mut self, draw: impl FnOnce(Rect, &mut Buffer) -> T) -> io::Result<T> {
         let mut drawn = T::default();
         self.0.draw(|frame| drawn = draw(frame.area(), frame.buffer_mut()))?;
@@ -49,12 +49,13 @@ impl Screen {
     /// Stops as Ctrl-Z does elsewhere, and takes the terminal again afterwards.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub fn suspend(&mut self) -> io::Result<()> {
         leave();
         sys::stop_own_group()?;
         enter()?;
-        // It knows nothing of what is shown. `clear` would ask where the cursor is, which not every terminal answers.
+        // It does not know the screen's content. `clear` would query the cursor's place, which not every terminal
+        // answers.
         self.0 = Terminal::new(CrosstermBackend::new(stdout()))?;
         Ok(())
     }
@@ -74,7 +75,7 @@ fn enter() -> io::Result<()> {
 
 fn leave() {
     if OURS.swap(false, Ordering::SeqCst) {
-        // Nobody is left to be told where it fails.
+        // Errors have no reader any more.
         let _ = execute!(stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
@@ -85,9 +86,10 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Set where this test runs itself in a terminal, which `script` (util-linux) makes.
+    /// Set if this test runs itself in a terminal made by `script` (util-linux).
     const INSIDE: &str = "COTENANT_TEST_PANICS_ON_SCREEN";
 
+    /// Holds daemon/top.
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_is_told() {
         if std::env::var_os(INSIDE).is_some() {

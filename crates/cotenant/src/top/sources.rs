@@ -1,4 +1,4 @@
-//! Where a [`Picture`] comes from: the daemon that runs, a look of our own, or a recording.
+//! The source of a [`Picture`]: the running daemon, a look by this process, or a recording.
 
 use crate::open::open_recording;
 use crate::recorded;
@@ -11,7 +11,7 @@ use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::{sys, worker};
+use cotenant_linux::{bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
@@ -27,13 +27,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two pictures of what happens now, and over which CPU time is counted.
+/// Time between two pictures of a live source, and the window for CPU time.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The same where a recording is read: many are short.
 const RECORDED: Duration = Duration::from_millis(250);
 
-/// Time between two samples of our own, and between two looks who is there.
+/// Time between two samples of this process, and between two looks for applications.
 const INTERVAL: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -43,7 +43,7 @@ const MOMENTS: usize = 1_000;
 /// Of a recording, remarks are shown for this long after they were made.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// Something new about what happens now.
+/// News of a live source.
 pub(crate) enum News {
     Picture(Box<Picture>),
     /// Why there is none for the moment.
@@ -52,24 +52,24 @@ pub(crate) enum News {
     Signal(i32),
 }
 
-/// What is shown.
+/// The shown source.
 pub(crate) enum Source {
-    /// What happens now, as the daemon or we ourselves see it.
+    /// The present, as seen by the daemon or by this process.
     Live(Live),
     Recording(Recorded),
 }
 
-/// What happens now.
+/// A live source.
 pub(crate) enum Live {
     Daemon { socket: Option<PathBuf>, topology: Box<Topology> },
     Own,
 }
 
 impl Source {
-    /// That of a file, else the daemon where it answers, else our own look.
+    /// A file, otherwise the daemon if it answers, otherwise a look by this process.
     ///
     /// # Errors
-    /// Where the file is no recording, or a daemon that is `wanted` does not answer.
+    /// The file is no recording, or a `wanted` daemon does not answer.
     pub fn of(file: Option<&Path>, socket: Option<&Path>, own: bool) -> Result<Self> {
         if let Some(file) = file {
             return Recorded::read(file).map(Self::Recording);
@@ -89,7 +89,7 @@ impl Source {
 }
 
 impl Live {
-    /// What it tells, from now on. `first`: the first picture ends it.
+    /// Starts sending its pictures. `first`: the first picture ends it.
     pub fn begin(self, first: bool) -> Result<Receiver<News>> {
         let (to, news) = channel();
         let run = move || {
@@ -104,7 +104,7 @@ impl Live {
                 Self::Own => own(first, &to),
             };
             if let Err(why) = told {
-                let _ = to.send(News::Trouble(chain(&why))); // nobody may listen any more
+                let _ = to.send(News::Trouble(chain(&why))); // the receiver may be gone
             }
         };
         worker::spawn("top", 2 << 20, run)?;
@@ -112,7 +112,7 @@ impl Live {
     }
 }
 
-/// Asks the daemon again and again; it may be started again meanwhile.
+/// Queries the daemon repeatedly; it may be restarted meanwhile.
 fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<News>) {
     loop {
         let news = match ask::<Status>(socket, Request::Status) {
@@ -126,7 +126,7 @@ fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<N
     }
 }
 
-/// Looks at what this user may see, and changes nothing.
+/// Looks at the programs visible to this user, and changes nothing.
 fn own(first: bool, to: &Sender<News>) -> Result<()> {
     let (topology, machine) = settings::live_machine(None)?;
     let options = HostOptions {
@@ -167,7 +167,7 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
     }
 }
 
-/// Whoever came is observed, too.
+/// New applications are observed, too.
 fn look(
     census: &Census,
     host: &mut LinuxHost,
@@ -216,6 +216,8 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
     let programs = count(services.len() as u64, "program");
     Picture {
         source: format!("no daemon, own look at {whose}{programs}, own cost {cost:.2} % of a CPU"),
+        host: bounded::host_name(),
+        state: picture::state(&services, None),
         at_s: uptime,
         moment: None,
         packages: picture::packages(topology, &watch.cpus(), &services),
@@ -236,7 +238,7 @@ impl Recorded {
     /// Reads all of it.
     ///
     /// # Errors
-    /// Where it is no recording, or has no rounds.
+    /// It is no recording, or has no rounds.
     pub fn read(file: &Path) -> Result<Self> {
         let mut recording = open_recording(file, true)?;
         let header = recording.header().clone();
@@ -292,11 +294,11 @@ struct Film<'a> {
     header: &'a Header,
     name: String,
     recorded: recorded::Recorded,
-    /// What was remarked, and when it was said last.
+    /// Remarks, and when each was last shown.
     notes: BTreeMap<String, Time>,
     moments: Vec<Picture>,
     rounds: usize,
-    /// Every so many rounds.
+    /// Number of rounds between two.
     every: usize,
 }
 
@@ -351,6 +353,8 @@ impl<'a> Film<'a> {
         };
         Picture {
             source: format!("recording {}, {did}", self.name),
+            host: String::new(),
+            state: picture::state(&services, None),
             at_s: sample.at.as_secs_f64(),
             moment: None,
             packages: picture::packages(&self.header.topology, &watch.cpus(), &services),

@@ -1,4 +1,4 @@
-//! What the user has chosen to see, and what keys and mouse change of it. Nothing here draws or waits.
+//! The user's selection, and its changes by keys and mouse. Nothing here draws or waits.
 
 use cotenant_status::picture::Picture;
 use cotenant_status::status::ServiceStatus;
@@ -11,7 +11,7 @@ const FILTER: usize = 40;
 /// Rows and moments that a page up or down moves.
 const PAGE: isize = 10;
 
-/// What is shown.
+/// The shown page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
     #[default]
@@ -22,7 +22,7 @@ pub(super) enum Page {
     Thread(String, u32),
 }
 
-/// What the user has chosen.
+/// The user's selection.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // each answers a question of its own
 pub(super) struct Ui {
@@ -41,11 +41,11 @@ pub(super) struct Ui {
     pub row: usize,
     /// The place of the thread that is chosen.
     pub thread: usize,
-    /// Why what is shown is old.
+    /// Why the shown picture is old.
     pub trouble: Option<String>,
 }
 
-/// Where things stand on the screen, for the mouse.
+/// Positions on the screen, for the mouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     /// The rows of the list.
@@ -54,13 +54,13 @@ pub(super) struct Drawn {
     pub first: usize,
 }
 
-/// What is to be done.
+/// The action to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// Nothing, and nothing has changed.
     None,
     Draw,
-    /// Go so many moments on, or back.
+    /// Move by so many moments, forwards or backwards.
     Travel(isize),
     /// Stop as Ctrl-Z does elsewhere.
     Suspend,
@@ -79,14 +79,14 @@ impl Ui {
         if self.by_name {
             listed.sort_by(|a, b| a.name.cmp(&b.name));
         } else {
-            // In steps that a look sees: what is idle keeps its place.
+            // In steps that a look can distinguish, so that idle services keep their places.
             let steps = |service: &ServiceStatus| (service.cpus.unwrap_or_default() * 100.0).round() as i64;
             listed.sort_by(|a, b| steps(b).cmp(&steps(a)).then_with(|| a.name.cmp(&b.name)));
         }
         listed
     }
 
-    /// The place of the service that is chosen among those that are listed.
+    /// The index of the selected service in the list.
     pub fn chosen_of(&self, listed: &[&ServiceStatus]) -> usize {
         let at = listed.iter().position(|service| Some(&service.name) == self.chosen.as_ref());
         at.unwrap_or_else(|| self.row.min(listed.len().saturating_sub(1)))
@@ -136,7 +136,7 @@ impl Ui {
         };
     }
 
-    /// Takes in what the user did.
+    /// Takes over an event from the user.
     pub fn event(&mut self, event: &Event, picture: &Picture, drawn: Drawn) -> Act {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, picture),
@@ -160,7 +160,7 @@ impl Ui {
         }
     }
 
-    /// Chooses a row; opens it where it was chosen before.
+    /// Selects a row; opens it if it was selected before.
     fn click(&mut self, picture: &Picture, row: usize) {
         if matches!(self.page, Page::Service(_)) {
             if self.thread == row {
@@ -190,7 +190,7 @@ impl Ui {
             };
         }
         if key.modifiers.contains(KeyModifiers::ALT) {
-            return Act::None; // or Esc with a key right behind it
+            return Act::None; // or Esc directly followed by a key
         }
         if self.typing {
             match key.code {
@@ -215,7 +215,7 @@ impl Ui {
             KeyCode::Right | KeyCode::Char('l') => return Act::Travel(1),
             KeyCode::Char('[') => return Act::Travel(-PAGE),
             KeyCode::Char(']') => return Act::Travel(PAGE),
-            // Of what happens now there is one moment, so these are for the list.
+            // A live source has only one moment, so these are for the list.
             KeyCode::Home if picture.moment.is_none() => self.step(picture, isize::MIN),
             KeyCode::End if picture.moment.is_none() => self.step(picture, isize::MAX),
             KeyCode::Home => return Act::Travel(isize::MIN),
@@ -223,7 +223,7 @@ impl Ui {
             KeyCode::Enter => self.open(picture),
             KeyCode::Esc | KeyCode::Backspace => self.close(),
             KeyCode::Char('/') => (self.typing, self.page) = (true, Page::All),
-            // A recording stands still by itself.
+            // A recording does not advance by itself.
             KeyCode::Char(' ') if picture.moment.is_none() => self.paused = !self.paused,
             KeyCode::Char('s') => self.by_name = !self.by_name,
             _ => return Act::None,

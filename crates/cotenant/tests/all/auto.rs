@@ -1,4 +1,4 @@
-//! The default policy, as a user meets it who gives no options.
+//! The default policy for a user without options.
 
 use cotenant_testing::{TempDir, eventually};
 use serde_json::Value;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// The folder through which a test and its programs talk.
 const FOLDER: &str = "COTENANT_TEST_AUTO";
-/// How long it is waited for a trial: it may try nothing, where the machine is busy or leaves no choice.
+/// Patience for a trial: there may be none on a busy machine or without a choice.
 const TRIAL: Duration = Duration::from_secs(20);
 
-/// What was best before is in the folder, not in the user's.
+/// The best earlier placement is stored in the folder, not in the user's.
 fn cotenant(folder: &TempDir, command: &[&str]) -> Command {
     let mut cotenant = Command::new(env!("CARGO_BIN_EXE_cotenant"));
     cotenant.env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_DATA_HOME", folder.path());
@@ -37,7 +37,7 @@ fn starter() {
         return eprintln!("skipped: another test starts it as a program");
     };
     let program = std::env::current_exe().unwrap();
-    // What Cotenant says ends with Cotenant, though the worker lives on.
+    // Output of Cotenant ends with it, although the worker lives on.
     let mut worker = Command::new(program);
     worker.args(["--exact", "auto::worker", "--nocapture"]).stdout(Stdio::null()).stderr(Stdio::null());
     let worker = worker.spawn().unwrap();
@@ -76,6 +76,7 @@ fn masks(pid: &str) -> BTreeSet<String> {
     status.filter_map(mask).collect()
 }
 
+/// Holds run/first-steps.
 #[test]
 fn a_program_that_reports_is_managed_and_left_as_it_was() {
     let folder = TempDir::new("auto");
@@ -104,6 +105,7 @@ fn a_program_that_reports_is_managed_and_left_as_it_was() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn whoever_is_killed_in_the_middle_of_a_trial_leaves_nothing() {
     let own = masks("self");
@@ -135,6 +137,7 @@ fn whoever_is_killed_in_the_middle_of_a_trial_leaves_nothing() {
     }
 }
 
+/// Holds run/first-steps.
 #[test]
 fn a_program_that_reports_nothing_is_told_what_helps() {
     let program = "end=$((SECONDS + 4)); while [ $SECONDS -lt $end ]; do :; done; exit 5";
@@ -150,6 +153,7 @@ fn a_program_that_reports_nothing_is_told_what_helps() {
 }
 
 /// OpenMP's runtime counts for it, unless the user names another tool, or the policy asks for no speed.
+/// Holds speed/harmless.
 #[test]
 fn openmp_is_asked_to_count() {
     let folder = TempDir::new("auto-openmp");

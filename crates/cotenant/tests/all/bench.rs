@@ -1,4 +1,4 @@
-//! `cotenant bench` as a user meets it: real programs, simulated ones, and what can go wrong.
+//! `cotenant bench` for a user: real programs, simulated ones, and errors.
 
 use serde_json::Value;
 use std::fs;
@@ -16,7 +16,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A command that is to run this file.
+    /// A command that runs this file.
     fn command(&self, text: &str, args: &[&str]) -> Command {
         fs::write(self.0.join("bench.toml"), text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
@@ -47,7 +47,7 @@ fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-/// Process ids of whoever sleeps for so long.
+/// Process ids of all `sleep` of this length.
 fn sleepers(seconds: &str) -> Vec<u32> {
     let wanted = format!("sleep\0{seconds}\0");
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -90,6 +90,7 @@ fn real_programs_come_run_and_go() {
     assert!(over["policy"] == "resense" && over["rounds"] == 2 && over["throughput"]["p"].is_f64(), "{over}");
 }
 
+/// Holds run/end.
 #[test]
 fn what_fails_or_never_ends_is_said_and_ended() {
     let folder = Folder::new("fails");
@@ -109,6 +110,7 @@ fn what_fails_or_never_ends_is_said_and_ended() {
     assert!(sleepers(&seconds).is_empty());
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_ends_what_it_started() {
     let folder = Folder::new("interrupted");
@@ -134,7 +136,7 @@ fn simulated_programs_are_the_same_each_time() {
     let report = folder.json(SIMULATED);
     assert_eq!(report, folder.json(SIMULATED));
     assert!(report["machine"] == "yorkfield" && report["rounds"].as_array().unwrap().len() == 3);
-    // Nothing is known of the programs: only what observing costs is different.
+    // The programs are unknown: only the cost of observing differs.
     let percent = report["over_linux"][0]["average_response_time"]["percent"].as_f64().unwrap();
     assert!(percent.abs() < 0.1, "{percent}");
     fs::write(folder.0.join("p.toml"), "[app.canneal.sensitivity.l2]\nscore = 5\nlow = 5\nhigh = 5\nby = 'time'\n")

@@ -1,4 +1,4 @@
-//! `cotenant calibrate` as a user meets it.
+//! `cotenant calibrate` for a user.
 
 use cotenant_model::profile::{Contentiousness, MachineProfile};
 use cotenant_model::stats::regression::Coefficient;
@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The profile that lies in the data folder.
+/// The profile in the data folder.
 fn profile(data: &Path) -> PathBuf {
     let mut files = fs::read_dir(data.join("cotenant/machines")).unwrap().map(|entry| entry.unwrap().path());
     let path = files.next().unwrap();
@@ -48,6 +48,7 @@ fn profile(data: &Path) -> PathBuf {
     path
 }
 
+/// Holds run/busy, measure/calibration.
 #[test]
 fn a_profile_is_written_found_and_known_to_be_stale() {
     let folder = Folder::new("profile");
@@ -79,18 +80,18 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
         assert!(
             figure["low"].as_f64() <= figure["value"].as_f64() && figure["value"].as_f64() <= figure["high"].as_f64()
         );
-        // Two threads that a busy machine never lets run at once measure nothing in that round.
+        // Two threads that a busy machine never runs at once measure nothing in that round.
         assert!((1..=3).contains(&figure["rounds"].as_u64().unwrap()), "{figure}");
     }
     if record["core_to_core_cpus"].as_array().unwrap().len() > 1 {
         let picture = fs::read_to_string(pictures.join("core-to-core.svg")).unwrap();
         assert!(picture.starts_with("<svg") && picture.contains("ns</title>"));
     }
-    // Found without being named, and valid: nothing is said about it.
+    // Found without being named, and valid: there is no remark.
     let path = profile(data);
     let out = run(data, &["run", "-q", "--", "true"]);
     assert!(out.status.success() && !text(&out.stderr).contains("stale"), "{}", text(&out.stderr));
-    // Another kernel since.
+    // Measured under another kernel.
     let written = fs::read_to_string(&path).unwrap();
     let kernel = record["stamp"]["kernel"].as_str().unwrap();
     fs::write(&path, written.replace(kernel, "2.6.32")).unwrap();
@@ -101,13 +102,13 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
         let expected = format!("is stale: the kernel was '2.6.32' and is '{kernel}'; calibrate again");
         assert!(out.status.success() && said.contains(&expected), "{said}");
     }
-    // Damaged: said, with the place.
+    // A damaged one is reported, with the place.
     fs::write(&path, "clock_hz = \"fast\"\n").unwrap();
     let out = run(data, &["run", "-q", "--", "true"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains(".toml:1:12: "), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("name another with --profile"), "{}", text(&out.stderr));
-    // It does not stop who has a good one, nor who looks for what is wrong.
+    // It stops neither a user with a good one nor a diagnosis.
     let good = data.join("good.toml");
     fs::write(&good, written).unwrap();
     for args in [&["run", "-q", "--profile", good.to_str().unwrap(), "--", "true"][..], &["doctor"]] {
@@ -142,6 +143,7 @@ fn threads(process: &Child) -> usize {
     fs::read_dir(format!("/proc/{}/task", process.id())).map_or(0, Iterator::count)
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_leaves_no_half_profile() {
     for (signal, code) in [("INT", Some(1)), ("TERM", Some(1)), ("KILL", None)] {
@@ -171,6 +173,7 @@ const FIT: [&str; 5] =
     ["calibrate", "--contentiousness", "--quick", "--kernels", "naive-4mb,naive-50mb,bst-4mb,sledge-small"];
 
 /// What others disturbed is none that later commands use, and replaces none.
+/// Holds run/busy.
 #[test]
 fn what_a_busy_machine_tells_is_not_written() {
     let folder = Folder::new("busy");
@@ -198,12 +201,13 @@ fn what_a_busy_machine_tells_is_not_written() {
     assert!(forced.0 == Some(0) && forced.2 != named.2, "{forced:?}");
 }
 
-/// Whether lines can be known here, or cachegrind could tell them.
+/// Whether counters or cachegrind can measure lines here.
 fn has_valgrind() -> bool {
     let tried = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
+/// Holds measure/profiles.
 #[test]
 fn the_contentiousness_model_is_fitted_and_stored() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -240,6 +244,7 @@ fn the_contentiousness_model_is_fitted_and_stored() {
     );
 }
 
+/// Holds measure/profiles.
 #[test]
 fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     let folder = Folder::new("used");
@@ -287,7 +292,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     assert!(text(&out.stdout).contains("by this machine's model of lines per ns"), "{}", text(&out.stdout));
     let shown = text(&run(data, &["profiles", "show", "a"]).stdout);
     assert!(shown.contains("contentiousness_model = "), "{shown}");
-    // One that chance explains, or of another machine, is not used, and that is said.
+    // One explained by chance or from another machine is not used, with a remark.
     let chance = Contentiousness { p: 0.5, ..good.clone() };
     let mut other = good;
     other.stamp.kernel = "2.6.32".into();
@@ -299,6 +304,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     }
 }
 
+/// Holds run/end.
 #[test]
 fn a_model_that_cannot_be_is_one_line() {
     let folder = Folder::new("model");
@@ -323,6 +329,7 @@ fn a_model_that_cannot_be_is_one_line() {
     assert_eq!(fs::read_to_string(&machine).unwrap(), text);
 }
 
+/// Holds run/end.
 #[test]
 fn an_interrupted_fit_leaves_the_profile_and_no_program() {
     for signal in ["INT", "TERM", "KILL"] {
@@ -349,7 +356,7 @@ fn an_interrupted_fit_leaves_the_profile_and_no_program() {
         assert_eq!(status.code(), (signal != "KILL").then_some(1), "{signal}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
         let lives = || fs::read_to_string(format!("/proc/{kernel}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        // Who is killed cannot end it; it ends by itself, since its work has an end.
+        // A killed process cannot end it; it ends by itself, since its work is finite.
         let end = Instant::now() + Duration::from_secs(300);
         while lives() {
             assert!(signal == "KILL" && Instant::now() < end, "{signal}: the kernel runs on");

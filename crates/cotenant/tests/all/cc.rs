@@ -1,5 +1,5 @@
-//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps when it is told to. Skipped, aloud,
-//! where there is no clang 19.
+//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps on request. Without clang 19 they are
+//! skipped, visibly.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen.
+/// Long enough for every awaited event.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// `cotenant WORDS…`, for that user.
@@ -30,7 +30,7 @@ fn done(command: &mut Command) -> Output {
     output
 }
 
-/// A folder of this test's own, with a program in C that computes for so many rounds and prints a number.
+/// A folder for this test, with a program in C that computes for so many rounds and prints a number.
 fn folder(test: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cc-{test}"));
     let _ = fs::remove_dir_all(&path);
@@ -44,6 +44,8 @@ fn folder(test: &str) -> PathBuf {
     path
 }
 
+/// Promise compile/cc: `cotenant cc` takes clang's command lines and passes on its exit code; wrong settings and
+/// other architectures are an error in one line.
 #[test]
 fn it_behaves_as_clang() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -60,7 +62,7 @@ fn it_behaves_as_clang() {
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("no input files"), "{nothing:?}");
     let missing = here(&["cc", "-O2", "nothing.c"]).output().unwrap();
     assert!(missing.status.code() == Some(1) && String::from_utf8_lossy(&missing.stderr).contains("nothing.c"));
-    // Nothing of ours is unused in a way that warns, whatever is done.
+    // Options added by `cotenant cc` cause no warning about unused arguments.
     for words in [
         &["cc", "-Werror", "-Wall", "-O1", "-c", "a.c"][..],
         &["cc", "-Werror", "-E", "a.c", "-o", "a.i"],
@@ -94,6 +96,7 @@ fn it_behaves_as_clang() {
     assert_eq!(Command::new(folder.join("stdin")).status().unwrap().code(), Some(7));
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_words_and_missing_parts_are_one_line_with_a_remedy() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -114,6 +117,7 @@ fn wrong_words_and_missing_parts_are_one_line_with_a_remedy() {
     }
 }
 
+/// Holds compile/regions.
 #[test]
 fn regions_decide_what_is_slowed_down() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -136,7 +140,7 @@ fn regions_decide_what_is_slowed_down() {
     assert!(silent(&[]) > 0);
     assert!(silent(&["--cotenant-regions=work.toml"]) > 0);
     assert_eq!(silent(&["--cotenant-regions=none.toml"]), 0);
-    // Above, not at; and a file of which nothing is slowed down is hardly meant.
+    // Strictly above; and a file without a slowed region is probably a mistake.
     let (none, said) = marks(&["--cotenant-regions=work.toml", "--cotenant-min-score=0.9"]);
     assert!(none == 0 && said.contains("work.toml: no region is above score 0.9"), "{none}: {said}");
     assert!(said.contains("the highest score is 0.900") && said.lines().count() == 1, "{said}");
@@ -185,6 +189,7 @@ int main(void) {
 "#;
 
 /// As `docs/how-to/qos.md` has it, on a machine without a PMU.
+/// Holds compile/regions.
 #[test]
 fn what_streams_is_slowed_down_and_what_waits_is_left_alone() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -232,6 +237,7 @@ fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Holds compile/naps.
 #[test]
 fn a_marked_program_naps_when_it_is_told_to() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -250,6 +256,8 @@ fn a_marked_program_naps_when_it_is_told_to() {
     }
 }
 
+/// Promise compile/naps: Compiled programs nap when they are told to, within 5 % of the ordered rate, also in short
+/// threads and forked children.
 #[test]
 fn forked_children_and_short_threads_nap_for_what_they_run() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };

@@ -1,4 +1,4 @@
-//! `cotenant characterize` as a user meets it: real programs, and what can go wrong with them.
+//! `cotenant characterize` for a user: real programs, and their errors.
 
 use serde_json::Value;
 use std::fs;
@@ -65,7 +65,7 @@ fn lives(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The content of a file that the measured program writes, once it is whole.
+/// The content of a file of the measured program, once complete.
 fn written(path: &Path) -> String {
     let mut content = String::new();
     eventually("the program's start", || {
@@ -95,7 +95,7 @@ fn a_profile_is_measured_stored_and_grows() {
     let beside = &answer["profile"]["corun"]["bst-4mb"];
     let left = answer["left_out"].to_string();
     assert!(beside["suffers"]["by"] == "cpu_time" || left.contains("no two cores"), "{answer}");
-    // What another measurement has is added.
+    // The other measurement's values are added.
     let out = folder.run(&[&args[..], &["--only", "sensitivity", "--", "sh", "-c", BUSY]].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
     let stored = text(&folder.run(&["profiles", "show", "busy"]).stdout);
@@ -103,6 +103,7 @@ fn a_profile_is_measured_stored_and_grows() {
     assert!(stored.contains("command = [\"sh\"") && stored.contains("[app.busy.stamp.machine]"), "{stored}");
 }
 
+/// Holds run/end.
 #[test]
 fn programs_that_go_wrong() {
     let folder = Folder::new("wrong");
@@ -121,7 +122,7 @@ fn programs_that_go_wrong() {
     says(&["--", "/proc/nonexistent/program"], 127, "command not found");
     says(&["--kernels", "nothing", "--", "true"], 2, "there is no such kernel");
     assert_eq!(folder.stored(), [""; 0]);
-    // A damaged profile is found before anything is measured.
+    // A damaged profile is found before the measurement.
     let out = folder.run(&["characterize", "-q", "-n", "a", "--only", "sensitivity", "--", "sleep", "0.05"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let file = fs::read_dir(folder.0.join("cotenant/profiles")).unwrap().next().unwrap().unwrap().path().join("a.toml");
@@ -130,6 +131,7 @@ fn programs_that_go_wrong() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "[app.a]\nsharing = 7\n", "and it is left as it is");
 }
 
+/// Holds run/end.
 #[test]
 fn what_is_left_behind_is_ended() {
     let folder = Folder::new("forks");
@@ -141,12 +143,13 @@ fn what_is_left_behind_is_ended() {
     assert!(!lives(&written(&pid)), "it was left in the background");
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_writes_nothing_and_nothing_runs_on() {
     for signal in ["INT", "TERM"] {
         let folder = Folder::new(signal);
         let pid = folder.0.join("pid");
-        // It does not care about signals itself.
+        // It ignores signals itself.
         let script = format!("trap '' INT TERM; echo $$ > {}; while :; do sleep 0.1; done", pid.display());
         let child = folder.start(&["characterize", "-n", "stubborn", "--", "sh", "-c", &script]);
         let program = written(&pid);
@@ -171,6 +174,7 @@ fn has_valgrind() -> bool {
     there
 }
 
+/// Holds measure/characterize.
 #[test]
 fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
     if !has_valgrind() {
@@ -200,6 +204,7 @@ fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
     assert_eq!(found["runs"], points.len() + 1, "one run per level and size, and one alone");
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_among_simulated_caches_nothing_runs_on() {
     if !has_valgrind() {
@@ -207,7 +212,7 @@ fn interrupted_among_simulated_caches_nothing_runs_on() {
     }
     let folder = Folder::new("simulated-int");
     let (again, pids) = (folder.0.join("again"), folder.0.join("pids"));
-    // The run alone ends; those on simulated caches never do, whatever they are sent.
+    // Only the real run ends; those on simulated caches never do, under any signal.
     let script = format!(
         "trap '' INT TERM; if [ -e {0} ]; then echo $$ >> {1}; while :; do sleep 0.1; done; fi; : > {0}; sleep 0.03",
         again.display(),
@@ -229,6 +234,7 @@ fn interrupted_among_simulated_caches_nothing_runs_on() {
     assert_eq!(folder.stored(), [""; 0]);
 }
 
+/// Holds measure/store.
 #[test]
 fn two_at_once_take_turns_and_lose_nothing() {
     let folder = Folder::new("two");

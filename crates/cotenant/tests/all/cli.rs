@@ -1,4 +1,4 @@
-//! The binary as a user meets it: real programs, exit codes, signals, wrong input.
+//! The binary for a user: real programs, exit codes, signals, wrong input.
 
 use cotenant_model::pin::Pin;
 use cotenant_record::Recording;
@@ -14,7 +14,7 @@ fn cotenant() -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_cotenant")))
 }
 
-/// For what might go on for ever if it is wrong: asked to end after a minute, with exit code 124.
+/// For a command that an error could make endless: ended after a minute, with exit code 124.
 fn cotenant_for_a_minute() -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_cotenant")]);
@@ -22,7 +22,7 @@ fn cotenant_for_a_minute() -> Command {
 }
 
 fn alone(mut command: Command) -> Command {
-    // No settings of whoever runs the tests; below /proc nobody can make a folder, not even root by accident.
+    // The tests ignore the settings of their user; below /proc no folder can be made, not even by root.
     command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME");
     command
 }
@@ -100,7 +100,7 @@ fn mask(pid: u32) -> String {
     line.split_whitespace().nth(1).unwrap_or_default().to_owned()
 }
 
-/// A map that marks CPU 0 only; `None`, said aloud, where there is no choice.
+/// A map that marks CPU 0 only; `None`, reported, on a machine with one CPU.
 fn first_cpu_only() -> Option<String> {
     let cpus = json(&run(&["topo", "--json"]))["cpus"].as_u64().unwrap();
     let own = mask(std::process::id());
@@ -116,6 +116,8 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// Two threads that always want a CPU, and one CPU: however busy the machine is, they run or wait all the time.
+/// Promise see/waits: How long programs wait for a CPU is shown without any rights, with what used the machine
+/// meanwhile.
 #[test]
 fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     let own = mask(std::process::id());
@@ -126,11 +128,12 @@ fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
     let program = &summary["programs"][0];
     let [cpus, waiting] = ["cpus", "waiting"].map(|key| program[key].as_f64().unwrap_or_default());
-    // What they did before they were seen twice is not counted.
+    // Their usage before the second look is not counted.
     assert!(cpus < 1.1 && waiting > 0.3 && (1.05..2.1).contains(&(cpus + waiting)), "{program}");
 }
 
 /// The same two threads wait behind each other; without BPF that is not known.
+/// Holds see/waits-behind.
 #[test]
 fn a_run_says_behind_what_its_program_waited() {
     let doctor: Value = serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap();
@@ -155,6 +158,8 @@ fn a_run_says_behind_what_its_program_waited() {
     assert_eq!(behind(&["--no-bpf"]), Value::Null);
 }
 
+/// Promise run/transparent: `run` passes on exit codes, signals, streams, Ctrl-C and Ctrl-Z as if the command ran by
+/// itself, also where its output has no reader.
 #[test]
 fn run_behaves_like_the_command_itself() {
     let out = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
@@ -178,6 +183,7 @@ fn run_behaves_like_the_command_itself() {
 }
 
 /// The program must not suffer, nor its exit code be lost, where nobody takes what Cotenant says.
+/// Holds run/transparent.
 #[test]
 fn nobody_has_to_listen() {
     let deaf = || {
@@ -235,6 +241,7 @@ fn the_summary_says_what_was_seen_and_recorded() {
     assert_eq!(summary["recording"]["bytes"].as_u64(), fs::metadata(&file).ok().map(|meta| meta.len()));
 }
 
+/// Holds run/transparent.
 #[test]
 fn a_signal_reaches_the_command_and_its_end_is_passed_on() {
     let folder = Folder::new("signal");
@@ -258,7 +265,7 @@ fn a_signal_after_the_end_does_not_cost_the_report() {
         &["kernel", "cpu", "--units", "1", "--json"],
     ];
     for args in cases {
-        // Nobody reads for a while, so that the report is still being written when the signal comes.
+        // The pipe is not read for a while, so that the report is still being written when the signal arrives.
         let (mut output, writer) = std::io::pipe().unwrap();
         let mut full =
             Command::new("head").args(["-c", "1M", "/dev/zero"]).stdout(writer.try_clone().unwrap()).spawn().unwrap();
@@ -315,6 +322,8 @@ fn static_places_and_gives_back() {
     assert!(text(&out.stderr).contains("map: "), "the reason is printed: {}", text(&out.stderr));
 }
 
+/// Promise undo/masks: Every CPU mask, also that of children, is given back after any end of Cotenant or its
+/// guardian, `kill -9` included; after both, by `cotenant restore`.
 #[test]
 fn attach_gives_back_after_sigterm_and_after_kill() {
     let Some(map) = first_cpu_only() else { return };
@@ -425,6 +434,7 @@ fn two_runs_at_once_do_not_disturb_each_other() {
     assert_eq!(sleepers[1].mask(), own);
 }
 
+/// Promise run/observe: `--mode observe` and `--mode advise` change nothing.
 #[test]
 fn advise_and_observe_change_nothing() {
     let Some(map) = first_cpu_only() else { return };
@@ -438,7 +448,7 @@ fn advise_and_observe_change_nothing() {
         assert_eq!((summary["moves"].as_u64(), summary["restored"].as_u64()), (Some(0), Some(0)), "{mode}: {summary}");
         summary["not_applied"]["advised"].as_u64().is_some()
     };
-    // On a busy machine a short run may be over before its first round.
+    // On a busy machine a short run may end before its first round.
     assert!(["0.5", "5", "20"].iter().any(|seconds| advised("advise", seconds)), "nothing was advised");
     assert!(!advised("observe", "0.5"));
 }
@@ -492,6 +502,8 @@ fn compare_judges_pairs() {
 }
 
 /// Whatever the command makes of the signal, the comparison ends, with the pairs that are complete.
+/// Promise run/compare: `compare` judges by complete pairs, however it is interrupted, and gives everything back
+/// after each window on a running program.
 #[test]
 fn an_interrupted_comparison_ends_with_what_it_has() {
     for run_to_stop in [1, 2, 5, 6] {
@@ -534,6 +546,7 @@ fn decide_prints_the_stable_keys() {
     assert!(text(&run(&args).stdout).contains("stage 1: inter "));
 }
 
+/// Holds run/documented.
 #[test]
 fn the_settings_file_of_the_reference_means_what_the_options_mean() {
     let page = include_str!("../../../../docs/reference/command-line.md");
@@ -626,6 +639,8 @@ fn the_machine_is_described() {
 
 /// Each machine that the binary carries is complete enough for every policy that decides about one program, or the
 /// policy says what is not to be had there.
+/// Promise place/policies: Every policy decides legally and repeatably, disbelieves denied moves, and works on each
+/// shipped machine or says what is missing there.
 #[test]
 fn policies_decide_on_every_shipped_machine() {
     let folder = Folder::new("shipped");
@@ -637,7 +652,7 @@ fn policies_decide_on_every_shipped_machine() {
         let topo = json(&run(&["topo", "--from", &machine, "--json"]));
         let count = |key: &str| topo[key].as_u64().unwrap() as usize;
         let (cpus, nodes, domains) = (count("cpus"), count("numa_nodes"), count("llc_domains"));
-        // Two sharers as far from each other as can be, and a task whose pages are on the last node with CPUs.
+        // Two sharers as far apart as possible, and a task with its pages on the last node with CPUs.
         let pages: Vec<u64> = (1..=nodes).map(|node| if node == nodes { 1_000 } else { 0 }).collect();
         let task = |id: usize, app: &str, cpu: usize, inter: u64, pages: &[u64]| {
             serde_json::json!({"id": id, "app": app, "cpu": cpu, "cycles": 200_000_000, "instructions": 200_000_000,
@@ -649,9 +664,9 @@ fn policies_decide_on_every_shipped_machine() {
         fs::write(&snapshot, serde_json::json!({"interval_s": 0.1, "tasks": tasks}).to_string()).unwrap();
         let decide =
             |policy: &str| run(&["decide", "--machine", &machine, "--snapshot", &snapshot, "--policy", policy]);
-        // All CPUs of a mesh or of a package share or have caches alike: there is nothing to bring together.
+        // All CPUs of a mesh or of a package share caches or have similar ones: there is nothing to bring together.
         let alike = count("packages") == 1 && (domains == 1 || domains == count("cores"));
-        // Memory alone tells no CPUs apart.
+        // Memory alone does not distinguish CPUs.
         let is_numa = nodes > 1 && machine != "knl-7210";
         for policy in ["sam", "weighted", "brute-force", "assignment"] {
             let out = decide(policy);
@@ -672,7 +687,7 @@ fn policies_decide_on_every_shipped_machine() {
             let told = text(&out.stdout) + &text(&out.stderr);
             assert!(out.status.success() && !told.contains("equally far"), "{machine} {policy}: {told}");
         }
-        // Its source prints no figure, for any machine.
+        // Its source has no figures, for any machine.
         assert!(text(&decide("heuristic").stderr).contains("add [heuristic] with sharing"), "{machine}");
     }
     assert!(seen[0] > 0 && seen[1] > 30, "both kinds of machines: {seen:?}");
@@ -714,6 +729,7 @@ fn topo_shows_the_distances_that_decide_derives() {
     assert_eq!(json(&measured)["distances"]["rows"][0][1], 200.0);
 }
 
+/// Promise run/wrong-input: Wrong input is reported in one line with its place and a remedy, and nothing is started.
 #[allow(clippy::too_many_lines)] // a table
 #[test]
 fn wrong_input_gets_one_line_with_place_and_remedy() {
@@ -820,7 +836,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["man", "nope"], 2, "there is no subcommand 'nope'"),
         (&["topo", "--gather", &format!("{config}/x")], 1, "Not a directory"),
     ];
-    // A kernel thread; in a container 2 is nothing, or something else.
+    // A kernel thread; in a container process 2 is another one or none.
     let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
@@ -892,6 +908,7 @@ fn without_root_all_users_says_once_what_it_cannot_do() {
     }
 }
 
+/// Holds run/end.
 #[test]
 fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
     let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--low"];
@@ -914,6 +931,8 @@ fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
 }
 
 /// Its user has stopped it, so it hears of being asked to end only when it goes on.
+/// Promise run/end: Whatever fails, hangs, pauses or is interrupted ends when asked to, and leaves nothing running
+/// and nothing half written.
 #[test]
 fn a_stopped_command_ends_when_its_time_is_up() {
     let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--time", "1s", "--low"];
@@ -1016,6 +1035,7 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
 }
 
 /// As in every container that was not given them to write.
+/// Holds qos/means.
 #[test]
 fn control_groups_that_cannot_be_written_are_no_means() {
     let remount =
@@ -1044,7 +1064,7 @@ fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
     fs::create_dir_all(&home).unwrap();
     let exe = env!("CARGO_BIN_EXE_cotenant");
     let managed = format!("{exe} run --policy static --map {map} -- sleep 0.5");
-    // A folder that cannot be one.
+    // An impossible folder.
     let bad =
         alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", "/proc/none").output().unwrap();
     let said = text(&bad.stderr);

@@ -1,9 +1,8 @@
-//! What an earlier release wrote and promised: `fixtures/corpus/VERSION` has recordings under every policy, journals
-//! with outstanding changes, ledger, store and profiles, and the interface. The present binary must read, replay and
-//! restore all of it.
+//! Files and promises of an earlier release: `fixtures/corpus/VERSION` has recordings under every policy, journals with
+//! outstanding changes, ledger, store and profiles, and the interface. The present binary must read, replay and restore
+//! all of it.
 //!
-//! Differences that are meant stand in `intended.txt`, line by line; `scripts/corpus` writes a corpus by another
-//! binary.
+//! Intended differences are in `intended.txt`, line by line; `scripts/corpus` writes a corpus with another binary.
 
 mod commands;
 mod interface;
@@ -77,8 +76,8 @@ fn program() {
     });
 }
 
-/// Holds lines of text against those of the release; only what `intended.txt` names may differ. Commands that could
-/// not be tried are left out.
+/// Compares lines of text with those of the release; only those in `intended.txt` may differ. Commands that could not
+/// be tried are left out.
 fn compare(table: &str, now: &BTreeSet<String>, skipped: &[&str]) {
     let read = |name: &str| fs::read_to_string(corpus().join(name)).unwrap();
     let tried = |line: &&str| !skipped.iter().any(|name| line.split(' ').nth(1) == Some(name));
@@ -114,8 +113,8 @@ fn recordings_replay_without_a_difference() {
     compare("recordings.txt", &replayed().into_iter().collect(), &[]);
 }
 
-/// One line per recording: what it holds, in how many rounds its own policy now decides otherwise, and whether `why`
-/// finds something.
+/// One line per recording: its content, the number of rounds that its own policy now decides differently, and whether
+/// `why` has an answer.
 fn replayed() -> Vec<String> {
     let paths = paths("recordings");
     let run = |words: &[&str], path: &Path| {
@@ -169,11 +168,10 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
         let rule = Rule::all(&*policy, &header.ctx());
         for round in replay(recording.by_ref(), &[&header.policy], vec![rule]) {
             if let Some(recorded) = &round.round.decision {
-                // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
-                // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
-                // those of `das` are, nor when programs were heard, nor of which pauses, and when, a speed alone was
-                // measured, nor whose doing misses are, nor how full others made the machine: a state that does not say
-                // has the release's.
+                // The release did not record later fields: requests for more frequent answers, the CPU time given by
+                // `qos`, the range of threads it moved away, the figures of a bad moment, the owners of penalties of
+                // `das`, times of reports, the pauses with measured speeds alone, the causes of misses, and the load by
+                // other programs. A state without them gets the release's values.
                 let unknown: [&[&str]; 13] = [
                     &["taken"],
                     &["away", "newest"],
@@ -191,8 +189,7 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
                 ];
                 let state = without(&unknown, &round.decision.state);
                 let decided = Decision { watch_until: recorded.watch_until, state, ..round.decision };
-                // The release took a wait that the kernel tells late for sleep: how busy threads seem to `atom`
-                // differs.
+                // The release took a late-reported wait for sleep, so that threads' load in `atom` differs.
                 let without_load = |decision: Decision| {
                     let state = without(&[&["load"]], &decision.state);
                     without_figures(Decision { state, ..decision })
@@ -288,13 +285,13 @@ fn taskset(mask: &str, tid: &str) {
     assert!(out.is_ok_and(|status| status.success()), "taskset -cp {mask} {tid}");
 }
 
-/// `T` where it is stopped; of a frozen one it says nothing.
+/// `T` if stopped; unaffected by freezing.
 fn process_state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
-/// Makes a control group with a process in it that stands still, as the journal's writer left it.
+/// Creates a control group with a frozen process in it, as the journal's writer left it.
 fn freeze(hierarchy: &str, path: &Path, pid: u32) {
     let write = |file: &str, value: &str| {
         let path = path.join(file);
@@ -308,7 +305,7 @@ fn freeze(hierarchy: &str, path: &Path, pid: u32) {
     }
 }
 
-/// Fills a journal in for living processes and groups that are as it says, and lets the present binary undo it.
+/// Fills in a journal for living processes and groups in its state, and makes the current binary undo it.
 fn is_undone(name: &str, torn: &str) {
     let template = fs::read_to_string(corpus().join(format!("journals/{name}.journal"))).unwrap();
     let pin = Pin::find();
@@ -350,7 +347,7 @@ fn is_undone(name: &str, torn: &str) {
     for words in of("set") {
         masks.insert(words[1], words[7]);
     }
-    // Whoever has taken a task over has given it the mask that we had set: it is his all the same.
+    // Another agent that took over a task has given it our mask: it is still that agent's.
     for words in of("left") {
         masks.insert(words[1], &pin.cpu);
     }
@@ -451,7 +448,7 @@ fn a_queue_is_gone_on_with() {
     fs::write(logs.join("state.jsonl"), journals::fill(&template, &facts)).unwrap();
     let mut command = state.cotenant(&["schedule", "--policy", "fifo", "--json", "--resume", "jobs.toml"]);
     let mut batch = command.current_dir(folder.path()).stderr(Stdio::piped()).spawn().unwrap();
-    // It says that it waits for what still runs.
+    // It reports that it waits for running processes.
     let mut said = String::new();
     BufReader::new(batch.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.contains("long"), "{said}");

@@ -1,5 +1,5 @@
-//! `cotenant daemon`: services come and go, rules change, somebody asks, somebody is hostile, and in the end every mask
-//! is what it was.
+//! `cotenant daemon`: services start and end, rules change, clients ask or attack, and in the end every mask is
+//! restored.
 
 use crate::world::{self, Manager, Pin, State, is_root, masks, may_mount, signal, skip, skip_in_part};
 use cotenant_testing::{eventually, spawn_fresh};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A machine of our own: a folder with programs, a configuration, and the daemon.
+/// A test's machine: a folder with programs, a configuration, and the daemon.
 struct World {
     state: State,
     programs: Vec<Child>,
@@ -29,7 +29,7 @@ impl World {
         self.state.path().join(name)
     }
 
-    /// Starts a program of that name, which sleeps; its process id.
+    /// Starts a sleeping program with that name; returns its process id.
     fn start(&mut self, name: &str, environment: &[(&str, &str)]) -> u32 {
         self.start_as(None, name, environment)
     }
@@ -49,7 +49,7 @@ impl World {
         self.programs.last().unwrap().id()
     }
 
-    /// Ends the program that was started last.
+    /// Ends the program started last.
     fn end_last(&mut self) {
         let mut last = self.programs.pop().unwrap();
         last.kill().unwrap();
@@ -91,10 +91,10 @@ impl World {
         out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
     }
 
-    /// What is answered to a line.
+    /// The answer to a line.
     fn say(&self, request: &[u8]) -> String {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
-        let _ = stream.write_all(request); // it may be closed before all is written
+        let _ = stream.write_all(request); // it may be closed before the whole request is written
         let mut text = String::new();
         let _ = stream.read_to_string(&mut text);
         text
@@ -115,7 +115,7 @@ impl Drop for World {
     }
 }
 
-/// A rule that takes the program `server` to the first CPU.
+/// A rule that moves the program `server` to the first CPU.
 const STATIC: &str = "mode = \"enforce\"\ninterval = \"20ms\"\n[set.static]\nmap = \"$MAP\"\n\
                       [[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\npolicy = \"static\"\n";
 
@@ -127,6 +127,7 @@ fn mask_of(pid: u32) -> String {
     masks(pid).swap_remove(0)
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_comes_is_managed_and_masks_come_back_on_every_kind_of_exit() {
     let Some(pin) = Pin::find() else { return };
@@ -174,6 +175,7 @@ fn a_daemon_that_is_ready_has_an_answer() {
     assert!(out.status.success(), "{out:?}");
 }
 
+/// Holds daemon/config.
 #[test]
 fn a_wrong_configuration_leaves_that_of_before_in_force() {
     let Some(pin) = Pin::find() else { return };
@@ -187,7 +189,7 @@ fn a_wrong_configuration_leaves_that_of_before_in_force() {
     let refused = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
     eventually("it is refused", || refused().is_some_and(|why| why.contains("c.toml:4:11: unknown field `comand`")));
     assert_eq!(mask_of(server), pin.cpu);
-    // The same rule, in a file that others may write; then in one of our own: it stays where it is.
+    // The same rule, in a file writable by others, and then in a private one: it stays in place.
     let may_write = |mode| fs::set_permissions(world.path("c.toml"), fs::Permissions::from_mode(mode)).unwrap();
     world.configure(&format!("# again\n{}", on_first(&pin)));
     may_write(0o666);
@@ -198,12 +200,12 @@ fn a_wrong_configuration_leaves_that_of_before_in_force() {
     signal("HUP", daemon.pid());
     eventually("it is taken", || refused().is_none());
     assert_eq!(mask_of(server), pin.cpu);
-    // Other settings of its policy: it is given back before that begins anew.
+    // Its policy's settings changed: the service is released before the policy restarts.
     let last = format!("{}X", ".".repeat(pin.map.len() - 1));
     world.configure(&STATIC.replace("$MAP", &last));
     signal("HUP", daemon.pid());
     eventually("it is placed anew", || ![&pin.cpu, &pin.own].contains(&&mask_of(server)));
-    // Another rule leaves it alone.
+    // Under another rule it is ignored.
     world.configure("[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\nclass = \"ignore\"\n");
     signal("HUP", daemon.pid());
     eventually("its mask is back", || mask_of(server) == pin.own && world.services().is_empty());
@@ -238,6 +240,8 @@ fn services_whose_rule_is_the_same_go_on_when_another_rule_comes() {
     assert_eq!((begun, said.matches("given back: ").count(), code), ([1, 1], 1, Some(0)), "{said}");
 }
 
+/// Promise daemon/pause: Pauses of services, and what was learnt, survive a restart; users see, change and report
+/// only what they may.
 #[test]
 fn a_service_is_paused_and_resumed_and_so_is_everything() {
     let Some(pin) = Pin::find() else { return };
@@ -267,6 +271,8 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     drop(daemon);
 }
 
+/// Promise daemon/top: `top` shows the daemon, a recording, or what it sees without root; it fits any terminal, and
+/// gives it back however it ends.
 #[test]
 fn top_shows_what_the_daemon_knows() {
     let mut world = World::new("daemon-top");
@@ -310,6 +316,8 @@ fn who_gives_way_can_be_made_to_wait_again_after_a_pause() {
     drop(daemon);
 }
 
+/// Promise record/why: `why`, `doctor` and reports say what was done to each program by each means, with the figures
+/// that decided and what became of it.
 #[test]
 fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
     let Some(pin) = Pin::find() else { return };
@@ -328,7 +336,7 @@ fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
         (Some(2), "cotenant: the daemon manages no service 'other'; see cotenant status\n".into())
     );
     if may_mount() || !is_root() {
-        // Without --socket: here it is at the usual place, or the user has none.
+        // Without --socket: the socket is in its default place, or the user has none.
         world.configure("mode = 3");
         signal("HUP", daemon.pid());
         let doctor = || String::from_utf8(world.cotenant(&["doctor"]).output().unwrap().stdout).unwrap();
@@ -340,6 +348,8 @@ fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
     drop(daemon);
 }
 
+/// Promise daemon/rules: The daemon manages what its rules name while it runs; the first rule that matches decides,
+/// and programs that opt out are left alone.
 #[test]
 fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
     let mut world = World::new("daemon-out");
@@ -360,6 +370,7 @@ fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
 
 /// Whoever can open a file can hold its lock. One that an earlier release left open to all keeps nobody from starting;
 /// one that a process of the daemon's own user holds is no daemon, and is tried again.
+/// Holds daemon/hostile.
 #[test]
 fn no_lock_of_others_keeps_the_daemon_from_starting() {
     let world = World::new("daemon-locked");
@@ -392,6 +403,8 @@ fn no_lock_of_others_keeps_the_daemon_from_starting() {
     end(ours);
 }
 
+/// Promise daemon/hostile: No client, lock, stuck file or noisy program can stop the daemon's loop, keep others out,
+/// or fill its memory or log.
 #[test]
 fn nobody_holds_the_daemon_up_by_its_socket() {
     let mut world = World::new("daemon-hostile");
@@ -405,14 +418,14 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     }
     let other = answer(b"{\"version\":99,\"verb\":\"status\"}\n");
     assert!(other.contains("speaks another protocol"), "{other}");
-    // Half requests hold all places until their time is up; then others get in again.
+    // Half requests occupy all places until their timeout; then others are admitted again.
     let idle: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
     eventually("it answers", || world.status().is_some());
     drop(idle);
     assert!(world.status().is_some());
     let mut slow = connect();
     eventually("who sends drop by drop is sent away", || slow.write_all(b" ").is_err());
-    // What is answered is a snapshot: that the loop goes on shows in ever younger ones.
+    // Answers are snapshots: younger ones show that the loop continues.
     let begun = world.status().unwrap()["uptime_s"].as_f64().unwrap();
     let mut held = Vec::new();
     eventually("the loop goes on meanwhile, and looks", || {
@@ -422,10 +435,10 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
             let _ = stream.write_all(said); // it may be closed already
             held.push(stream);
         }
-        held.drain(..held.len() - 3); // one place is left for who asks
+        held.drain(..held.len() - 3); // one place is left for other clients
         world.status().is_some_and(|status| {
             let number = |key: &str| status[key].as_f64().unwrap();
-            number("uptime_s") > begun + 4.0 && number("sample_age_s") < 4.0 // at most 2 s lie between two looks
+            number("uptime_s") > begun + 4.0 && number("sample_age_s") < 4.0 // at most 2 s between two looks
         })
     });
     drop(daemon);
@@ -448,7 +461,7 @@ fn a_request_that_nests_deeply_does_no_harm() {
                 format!("{{\"version\":1,\"verb\":\"status\",\"more\":{nested}}}"),
             ] {
                 let said = world.say(format!("{request}\n").as_bytes());
-                // What is too long is closed with some of it unread, so the answer may be lost.
+                // Closing an oversized request with unread parts can lose the answer.
                 let is_lost = said.is_empty() && request.len() > 4_096;
                 let is_told = said.starts_with("{\"error\":\"this is no request") || said.starts_with("{\"ok\":");
                 assert!(is_told || is_lost, "{request}: {said}");
@@ -468,7 +481,7 @@ fn why_a_metric_says_nothing_is_told() {
          metric = \"log:$DIR/speed.log:([0-9.]+),every=20ms\"\n",
     );
     let daemon = world.daemon();
-    // One that runs before is asked at the start, which ends with a metric that is refused.
+    // A running service's metric is read at the start, which ends with a refused metric.
     world.start("server", &[]);
     let service = || world.status().unwrap()["services"][0].clone();
     let why = || service()["metric_error"].as_str().map(str::to_owned);
@@ -486,6 +499,7 @@ fn why_a_metric_says_nothing_is_told() {
     assert!(code == Some(0) && said.matches("server: metric log: ").count() == 1, "{said}");
 }
 
+/// Holds daemon/pause.
 #[test]
 fn others_see_and_change_what_is_theirs() {
     if !is_root() {
@@ -516,7 +530,7 @@ fn others_see_and_change_what_is_theirs() {
         assert_eq!(nobody(words).status.code(), Some(1), "{words:?}");
     }
     assert_eq!(world.status().unwrap()["paused"], false);
-    // What root has paused they do not resume; what they have they do, but not at once.
+    // They do not resume a pause by root; they resume their own, but not at once.
     let said = |out: &Output| (out.status.code(), String::from_utf8(out.stderr.clone()).unwrap());
     let is_told = |words: &[&str], why: &str| {
         let why = (Some(1), format!("cotenant: {why}\n"));
@@ -564,11 +578,11 @@ fn whom_a_program_starts_may_be_another_rules() {
     eventually("the shell and one of its children are followed", || followed(&world) == Some((1, 2)));
 }
 
-/// Control groups as of a pod with one container, which has that name; removed on drop.
+/// Control groups of a pod with one container of this name; removed on drop.
 struct Pod(PathBuf, &'static str);
 
 impl Pod {
-    /// Below the hierarchy that says where processes belong.
+    /// In the hierarchy that determines the groups of processes.
     fn new(container: &'static str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists())?;
@@ -577,7 +591,7 @@ impl Pod {
         Some(Self(pod, container))
     }
 
-    /// Its path, as the kernel tells it.
+    /// Its path in the kernel's form.
     fn path(&self) -> String {
         format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
     }
@@ -601,6 +615,8 @@ impl Drop for Pod {
     }
 }
 
+/// Promise cluster/containers: Containers are managed by namespace, pod, name and label, all bounded and cleaned;
+/// their annotations count where a rule allows that.
 #[test]
 fn containers_are_managed_by_the_word_of_the_bridge() {
     let Some(pin) = Pin::find() else { return };
@@ -633,7 +649,7 @@ fn containers_are_managed_by_the_word_of_the_bridge() {
             let guest = &node["ok"]["containers"][0];
             guest["workload"] == "db" && guest["use"]["cores"].is_number()
         });
-        // Its annotation is another one, then it is gone: its mask is its own again.
+        // Its annotation changes, then it is gone: its mask is restored.
         world.say(told("ignore").as_bytes());
         eventually("it is left alone", || mask_of(server) == pin.own && world.services().is_empty());
         world.say(told("normal").as_bytes());
@@ -682,6 +698,8 @@ fn a_container_that_was_restarted_is_throttled_again() {
     }
 }
 
+/// Promise cluster/slurm: Jobs of Slurm are managed without two becoming one, and start as before whatever fails in
+/// prolog, table or daemon.
 #[test]
 fn jobs_are_managed_by_the_word_of_the_prolog() {
     let Some(pod) = Pod::new("job_7") else { return skip("no control groups may be made here") };
@@ -717,7 +735,7 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
         fs::read_to_string(world.path("slurm.tsv"))
             .is_ok_and(|table| table.contains("\nworkload\talice.sort_20v_5F2\t"))
     });
-    // Whatever users write, each file is read, and no text gets where it does not belong.
+    // Under any text from users, each file is read, and no text appears in a wrong place.
     let long = [b"cotenant:profile=".to_vec(), vec![b'\\'; 4_096]].concat();
     let comments: [&[u8]; 8] = [
         b"",
@@ -747,6 +765,7 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
 
 /// What one user's jobs use is not taken for another's, whatever they call themselves and their profiles: by the prolog
 /// as by the controller's script.
+/// Holds cluster/slurm.
 #[test]
 fn no_two_workloads_of_slurm_become_one() {
     let folder = State::new("slurm-names");
@@ -807,13 +826,14 @@ fn a_long_list_of_containers_is_taken_and_one_without_end_is_not() {
     assert_eq!(said, "{\"ok\":{\"taken\":500,\"remarks\":[]}}\n");
     eventually("it is told how many", || world.status().unwrap()["containers"] == 500);
     let endless = [b"{\"version\":1,\"verb\":\"containers\",".to_vec(), vec![b' '; 5 << 20]].concat();
-    // It is closed with some of it unread, so the answer may be lost.
+    // Closing it with unread parts can lose the answer.
     let said = world.say(&endless);
     assert!(said.is_empty() || said.starts_with("{\"error\":\"this is no request"), "{said}");
     assert_eq!(world.status().unwrap()["containers"], 500);
     drop(daemon);
 }
 
+/// Promise daemon/config: A wrong configuration is one line with its place, and leaves the previous one in force.
 #[test]
 fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let world = World::new("daemon-check");
@@ -872,7 +892,7 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let (code, said) = check(&rule("match = { unit = \"nobody-is-called-so.service\" }"));
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("ok: observe, 1 rule of c.toml"), "{said}");
-    // Files beside it come first.
+    // Files next to it take precedence.
     world.configure(&rule("match = { unit = \"a\" }"));
     fs::create_dir(world.path("conf.d")).unwrap();
     fs::write(world.path("conf.d/10-b.toml"), "mode = \"advise\"\n[[rule]]\nname = \"b\"\nmatch = { unit = \"b\" }\n")
@@ -882,7 +902,7 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let said = String::from_utf8(out.stdout).unwrap();
     assert!(said.starts_with("ok: advise, 2 rules of"), "{said}");
     assert!(said.find("\nb ").unwrap() < said.find("\na ").unwrap(), "{said}");
-    // A pipe is no file to wait for.
+    // A pipe is not waited for.
     let pipe = world.path("conf.d/20-pipe.toml");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let out = world.cotenant(&["daemon", "--check", "--config", config.to_str().unwrap()]).output().unwrap();
@@ -891,6 +911,8 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
 
 /// Also with the examples in it.
 /// Other cotenants of root's, as from a tarball or in a container, keep what says how their changes are undone.
+/// Promise daemon/package: The packaged daemon only observes at first; upgrades keep configuration and state; purging
+/// leaves only journals that others need.
 #[test]
 fn purge_leaves_the_journals_of_others() {
     if !may_mount() {
@@ -969,6 +991,7 @@ fn the_unit_is_as_safe_as_its_page_says() {
     }
 }
 
+/// Holds daemon/pause.
 #[test]
 fn what_was_learnt_by_another_version_is_refused_by_name() {
     let world = World::new("daemon-state");

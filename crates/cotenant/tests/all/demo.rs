@@ -1,4 +1,4 @@
-//! `cotenant demo` and `cotenant` alone, with real programs and short phases. What figures come to is not asserted: the
+//! `cotenant demo` and `cotenant` alone, with real programs and short phases. Figures are not asserted, since the
 //! machine may be busy.
 
 use crate::world::{State, signal};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 const PHASES: [&str; 5] = ["server alone", "beside the batch", "batch at nice 19", "in the background", "cotenant qos"];
 
-/// What all programs of a demonstration have in their environment.
+/// An environment variable of all programs of a demonstration.
 const MARK: &str = "COTENANT_DEMO_TEST";
 
 fn demo(state: &State, args: &[&str]) -> Command {
@@ -21,7 +21,7 @@ fn demo(state: &State, args: &[&str]) -> Command {
     command
 }
 
-/// Processes of this demonstration that are there.
+/// Present processes of this demonstration.
 fn there(state: &State) -> Vec<String> {
     let mark = format!("{MARK}={}", state.path().display());
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -105,6 +105,7 @@ fn where_no_page_can_be_written_nothing_is_measured() {
     }
 }
 
+/// Holds run/demo.
 #[test]
 fn what_is_piped_fits_80_columns() {
     let state = State::new("demo-text");
@@ -116,7 +117,7 @@ fn what_is_piped_fits_80_columns() {
     }
     for phase in PHASES {
         let rows: Vec<&str> = shown.lines().filter(|line| line.starts_with(phase)).collect();
-        // Figures, bar of the p99, bar of the CPUs where there are any.
+        // Figures, bar of the p99, bar of the CPUs if any.
         assert!(rows.len() >= 3 && rows[1].ends_with('#'), "{phase}\n{shown}");
         assert!(said.contains(&format!("cotenant: {phase}: p50 ")), "{said}");
     }
@@ -127,7 +128,7 @@ fn what_is_piped_fits_80_columns() {
     }
 }
 
-/// Starts one, and waits until it says that.
+/// Starts one, and waits for this output.
 fn started(state: &State, says: &str) -> Child {
     let mut demo = demo(state, &[]).spawn().unwrap();
     let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -136,9 +137,10 @@ fn started(state: &State, says: &str) -> Child {
     demo
 }
 
+/// Holds run/demo.
 #[test]
 fn whatever_ends_it_nothing_is_left() {
-    // In each phase: the last thing that is said before it.
+    // In each phase: the last output before it.
     for says in ["Ctrl-C ends", PHASES[0], PHASES[1], PHASES[2], PHASES[3]] {
         for (name, code, number) in [("INT", Some(130), None), ("KILL", None, Some(9))] {
             let state = State::new("demo-end");
@@ -156,6 +158,8 @@ fn whatever_ends_it_nothing_is_left() {
     }
 }
 
+/// Promise run/first-steps: `cotenant` alone says what to try; `run` without options tries placements where a program
+/// reports its speed, and else says what would help.
 #[test]
 fn alone_it_says_what_to_try() {
     let state = State::new("alone");

@@ -1,4 +1,4 @@
-//! Measured distances to memory, as a user has them: found by `calibrate`, or written down by hand.
+//! Measured distances to memory for a user: found by `calibrate`, or written by hand.
 
 use cotenant_cli::machine_arg;
 use cotenant_model::Topology;
@@ -32,7 +32,7 @@ fn said(out: &Output) -> (Option<i32>, String, String) {
     (out.status.code(), text(&out.stdout), text(&out.stderr))
 }
 
-/// Four CPUs on two nodes and a third of memory alone, of which the firmware says that both are equally far.
+/// Four CPUs on two nodes and a third of memory alone, at equal distance from both according to the firmware.
 fn tree(folder: &Path) {
     for cpu in 0..4 {
         let topology = format!("sys/devices/system/cpu/cpu{cpu}/topology");
@@ -59,6 +59,7 @@ rows = [
 ]
 ";
 
+/// Holds place/mesh.
 #[test]
 fn a_matrix_by_hand_takes_the_place_of_the_firmwares() {
     let folder = scratch("by-hand");
@@ -75,7 +76,8 @@ Distances (ns, as the profile has them), from CPUs of the row to memory of the c
   CPUs 2-3     140      90     250
 ";
     assert!(code == Some(0) && with.ends_with(expected), "{with}{said_so}");
-    // A task whose memory is on the third node: for the firmware it may stay, measured it is nearer to CPUs 2 and 3.
+    // A task with its memory on the third node: by the firmware's distances it may stay, by measured ones it is nearer
+    // to CPUs 2 and 3.
     let snapshot = r#"{"interval_s": 0.1, "tasks": [{"id": 1, "app": "a", "cpu": 0, "pages_by_node": [0, 0, 1000]}]}"#;
     let snapshot = write(&folder, "snapshot.json", snapshot);
     for policy in ["weighted", "brute-force", "assignment"] {
@@ -89,11 +91,12 @@ Distances (ns, as the profile has them), from CPUs of the row to memory of the c
         };
         assert_eq!((goes(&args), goes(&[&args[..], &["--profile", &by_hand]].concat())), (0, 2), "{policy}");
     }
-    // An empty table says nothing.
+    // An empty table has no effect.
     let empty = write(&folder, "empty.toml", "[memory_latency]\n");
     assert_eq!(said(&cotenant(&folder, &["topo", "--from", machine, "--profile", &empty])).1, plain);
 }
 
+/// Holds place/mesh.
 #[test]
 fn a_matrix_of_another_machine_is_one_line() {
     let folder = scratch("other");
@@ -116,7 +119,7 @@ fn a_matrix_of_another_machine_is_one_line() {
     }
 }
 
-/// Each core of this machine at another distance, as calibration might have found; the first is nearest to all memory.
+/// Each core of this machine at another distance, as calibration might find; the first is nearest to all memory.
 fn rows(topology: &Topology) -> String {
     let nodes: Vec<String> = topology.nodes().iter().map(|node| node.id.to_string()).collect();
     let mut text = format!("[calibration.memory_latency]\nnodes = [{}]\n", nodes.join(", "));
@@ -127,6 +130,7 @@ fn rows(topology: &Topology) -> String {
     text
 }
 
+/// Holds place/mesh, record/old.
 #[test]
 fn what_calibrate_found_is_this_machines_distance() {
     let topology = machine_arg::resolve(None).unwrap().machine.topology;
@@ -164,14 +168,14 @@ fn what_calibrate_found_is_this_machines_distance() {
     assert!(json["distances"]["source"].as_str().unwrap().starts_with("measured 2"), "{json}");
     let (code, _, why) = said(&cotenant(&data, &refused));
     assert_eq!(code, Some(0), "{why}");
-    // A recording keeps the distances that were used, and nothing else of the calibration.
+    // A recording keeps the used distances, and nothing else of the calibration.
     let recording = data.join("calibrated.rec");
     let recording = recording.to_str().unwrap();
     let (code, _, why) = said(&cotenant(&data, &["record", "-q", "-o", recording, "--", "true"]));
     assert_eq!(code, Some(0), "{why}");
     let (code, _, why) = said(&cotenant(&scratch("elsewhere"), &["replay", "--policy", "brute-force", recording]));
     assert_eq!(code, Some(0), "{why}");
-    // The topology has changed since: what was measured is not used, and that is said.
+    // The topology has changed since: the measurement is not used, with a remark.
     let stale = fs::read_to_string(&path).unwrap();
     let stamp = stale.lines().find(|line| line.starts_with("topology = ")).unwrap();
     fs::write(&path, stale.replace(stamp, "topology = \"64c8n-00000000\"")).unwrap();

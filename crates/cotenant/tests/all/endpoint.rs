@@ -1,5 +1,4 @@
-//! The metrics of `cotenant daemon` over HTTP: what they say, what a hostile client can do, and what a real Prometheus
-//! makes of them.
+//! The metrics of `cotenant daemon` over HTTP: their values, hostile clients, and a real Prometheus as the reader.
 
 use crate::world::{Manager, State, signal, skip};
 use cotenant_testing::{TempDir, eventually, spawn_fresh};
@@ -12,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A daemon that watches one program, which sleeps.
+/// A daemon that observes one sleeping program.
 struct World {
     state: State,
     program: Child,
@@ -43,7 +42,7 @@ impl World {
         command
     }
 
-    /// Starts the daemon, and waits until it says where it listens, or that it cannot.
+    /// Starts the daemon, and waits for its message about listening or an error.
     fn daemon(&self) -> Manager {
         let config = self.state.path().join("c.toml");
         let daemon = Manager::start(self.cotenant(&["daemon", "--config", config.to_str().unwrap()]));
@@ -68,7 +67,7 @@ impl Drop for World {
     }
 }
 
-/// The status and the body of the answer; `None` where nobody answers.
+/// The status and the body of the answer; `None` without an answer.
 fn ask(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
@@ -81,7 +80,7 @@ fn ask(address: &str, path: &str) -> Option<(u16, String)> {
     Some((head[9..12].parse().ok()?, body.to_owned()))
 }
 
-/// What was sent in pieces.
+/// The joined pieces of a chunked body.
 fn whole(mut body: &str) -> Option<String> {
     let mut text = String::new();
     loop {
@@ -123,7 +122,7 @@ fn metrics_say_what_status_says() {
     for unknown in ["cotenant_service_goal_ratio", "cotenant_service_latency", "cotenant_changes_outstanding"] {
         assert!(!text.contains(unknown), "{unknown}: nothing is known of it\n{text}");
     }
-    // What is refused is told, and the old address stays.
+    // A refused address is reported, and the old one stays.
     world.configure("listen = \"localhost\"");
     signal("HUP", daemon.pid());
     let why = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
@@ -133,7 +132,7 @@ fn metrics_say_what_status_says() {
     eventually("the metrics say so", || {
         metric(&ask(&address, "/metrics").unwrap().1, "cotenant_config_reload_success") == Some(0.0)
     });
-    // And nowhere.
+    // And no address at all.
     world.configure("listen = \"\"");
     signal("HUP", daemon.pid());
     eventually("it listens no more", || world.status().unwrap()["listen"].is_null());
@@ -166,6 +165,7 @@ fn the_page_is_served_beside_them() {
     assert_eq!(daemon.terminate().1, Some(0));
 }
 
+/// Holds daemon/hostile.
 #[test]
 fn an_address_in_use_is_a_remark_and_served_once_it_is_free() {
     let world = World::new("endpoint-used");
@@ -187,7 +187,7 @@ fn an_address_in_use_is_a_remark_and_served_once_it_is_free() {
     assert!(code == Some(0) && said.matches("metrics cannot be served at").count() == 1, "{said}");
 }
 
-/// Whether the other end has not closed it. What it has said is read.
+/// Whether the other end is still open. Its output is read.
 fn is_open(mut stream: &TcpStream) -> bool {
     let mut piece = [0; 4_096];
     loop {
@@ -200,10 +200,11 @@ fn is_open(mut stream: &TcpStream) -> bool {
 }
 
 /// The loop goes on, and neither memory nor descriptors grow.
+/// Holds daemon/hostile.
 #[test]
 fn hostile_clients_cost_little_and_stop_nothing() {
     let world = World::new("endpoint-hostile");
-    // BPF takes memory and descriptors of its own, some time after the start.
+    // BPF takes its own memory and descriptors, some time after the start.
     world.configure("listen = \"127.0.0.1:0\"\ninterval = \"20ms\"\nbpf = false");
     let daemon = world.daemon();
     let (address, pid) = (world.address(), daemon.pid());
@@ -222,7 +223,7 @@ fn hostile_clients_cost_little_and_stop_nothing() {
     for i in 0..300 {
         let Ok(mut stream) = TcpStream::connect(&address) else { continue };
         stream.set_nonblocking(true).unwrap();
-        // It says nothing, half of something, much, or asks and does not listen.
+        // The client is silent, sends half a request or too much, or never reads.
         let said: &[u8] = match i % 4 {
             0 => b"",
             1 => b"GET /metrics HTTP/1.1\r\nX: ",
@@ -237,7 +238,8 @@ fn hostile_clients_cost_little_and_stop_nothing() {
         most = [most[0].max(descriptors()), most[1].max(threads())];
         open.iter().filter(|stream| is_open(stream)).count() <= 32
     });
-    assert!(most[0] <= base[0] + 32 + 16 && most[1] <= base[1] + 16, "{base:?} → {most:?}"); // with control's own
+    // including the control socket's
+    assert!(most[0] <= base[0] + 32 + 16 && most[1] <= base[1] + 16, "{base:?} → {most:?}");
     eventually("the loop goes on", || uptime() > begun + 2.0);
     eventually("it looks", || ask(&address, "/healthz").is_some_and(|(code, _)| code == 200));
     assert!(resident() < before + (32 << 10), "{before} kB → {} kB", resident());
@@ -247,11 +249,11 @@ fn hostile_clients_cost_little_and_stop_nothing() {
     assert_eq!(daemon.terminate().1, Some(0));
 }
 
-/// The one thread of a process that is stopped, as long as the thread that stops it lives and does not drop this.
+/// A stopped thread of a process; it continues when this is dropped or the stopping thread ends.
 struct Stopped(libc::pid_t);
 
 impl Stopped {
-    /// `None`, said aloud, where that may not be done here.
+    /// `None`, reported, if that is forbidden here.
     fn stop(thread: u32) -> Option<Self> {
         let thread = thread as libc::pid_t;
         let mut status = 0;
@@ -290,7 +292,7 @@ fn a_loop_that_hangs_is_told() {
     let address = world.address();
     let health = || ask(&address, "/healthz").unwrap();
     eventually("it looks", || health().0 == 200);
-    // The first thread is the loop's.
+    // The first thread runs the loop.
     let Some(stopped) = Stopped::stop(daemon.pid()) else { return };
     eventually("the last sample is old", || {
         world.status().is_some_and(|status| status["sample_age_s"].as_f64().unwrap() > 10.0)
@@ -309,7 +311,7 @@ fn packaging(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(file)
 }
 
-/// A program of Prometheus'; `None`, said aloud, without it.
+/// A program of Prometheus; `None`, reported, without it.
 fn has(program: &str) -> bool {
     let has = Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success());
     if !has {
@@ -318,6 +320,7 @@ fn has(program: &str) -> bool {
     has
 }
 
+/// Holds daemon/metrics.
 #[test]
 fn the_right_values_raise_the_right_alerts() {
     if !has("promtool") {
@@ -351,7 +354,7 @@ impl Prometheus {
         Self { process, address, folder }
     }
 
-    /// Somebody else may take the port first: then it ends, and another one is tried.
+    /// Another process may take the port first: then it ends, and another port is tried.
     fn at_a_free_port(folder: &TempDir) -> (Child, String) {
         for _ in 0..10 {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -386,7 +389,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// What a query finds now.
+    /// The present results of a query.
     fn query(&self, expression: &str) -> Vec<Value> {
         let mut escaped = String::new();
         expression.bytes().for_each(|byte| write!(escaped, "%{byte:02x}").unwrap());
@@ -401,7 +404,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Every expression of the dashboard, with its variables filled in.
+/// Every expression of the dashboard with values for its variables.
 fn expressions(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -416,6 +419,7 @@ fn expressions(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Holds daemon/metrics.
 #[test]
 fn a_real_prometheus_takes_metrics_rules_and_the_queries_of_the_dashboard() {
     if !has("prometheus") {
@@ -441,7 +445,7 @@ fn a_real_prometheus_takes_metrics_rules_and_the_queries_of_the_dashboard() {
         let fails =
             |rule: &&Value| rule["health"] == "err" || rule["lastError"].as_str().is_some_and(|why| !why.is_empty());
         assert_eq!(rules.iter().find(fails), None);
-        // Before the first time it is "unknown", and of the year 1.
+        // Before the first scrape it is "unknown", in the year 1.
         rules
             .iter()
             .all(|rule| rule["health"] == "ok" && !rule["lastEvaluation"].as_str().unwrap().starts_with("0001-"))
@@ -459,7 +463,7 @@ fn a_real_prometheus_takes_metrics_rules_and_the_queries_of_the_dashboard() {
     for expr in found {
         let values = prometheus.query(&expr);
         if expr.contains("bandwidth") {
-            continue; // it is counted here, or not
+            continue; // it may be counted here or not
         }
         assert!(!is_known(&expr) || !values.is_empty(), "{expr} finds nothing");
         assert!(is_known(&expr) || values.is_empty(), "{expr}: how is that known? {values:?}");

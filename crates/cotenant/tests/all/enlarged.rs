@@ -1,4 +1,4 @@
-//! A program decides how long the kernel says that its command line is.
+//! A program controls the length of its command line in the kernel.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Set in the program that is attached to: this very binary.
 const ROLE: &str = "COTENANT_TEST_ENLARGED";
 
-/// Bytes that it says are its command line. All are zero: so many empty arguments.
+/// Bytes of its claimed command line. All are zero: as many empty arguments.
 const ENLARGED: usize = 100 << 20;
 
 /// KiB of address space that Cotenant may have; one string for each argument took 2.6 GB.
@@ -44,8 +44,7 @@ fn enlarge() -> bool {
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     // As proc_pid_stat(5) counts them.
     let field = |number: usize| fields[number - 3].trim().parse().unwrap();
-    // SAFETY: asks for new memory wherever the kernel likes, reads where the heap ends, and passes a structure of the
-    // size that is given.
+    // SAFETY: requests new memory at any address, reads the end of the heap, and passes a structure of the given size.
     unsafe {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -1,7 +1,6 @@
-//! Do no harm: whatever happens to Cotenant, its guardian or its target, every thread ends up with the mask that is
-//! its own.
+//! Do no harm: after any event in Cotenant, its guardian or its target, every thread has its own mask.
 //!
-//! The whole binary, with real processes. The crash points of each step are enumerated in `cotenant-linux`.
+//! The whole binary, with real processes. `cotenant-linux` enumerates the crash points of each step.
 
 use crate::world::{
     self, Pin, State, all_but_newborn_have, all_have, comm, crowd, crowd_words, is_root, masks, settle, signal, skip,
@@ -67,7 +66,7 @@ fn no_command_places_or_sees_more_than_the_users_cpus() {
         assert!(masks.iter().all(|mask| mask.is_subset(&mine)), "{subcommand}: {masks:?}");
         assert_eq!(masks.is_empty(), ["qos", "schedule"].contains(&subcommand), "{subcommand}");
     }
-    // `compare` records nothing, but a map of CPUs that its policy does not have is none.
+    // `compare` does not record, but a map of CPUs that its policy lacks is an error.
     let topology = cotenant_linux::sense::topology::live().unwrap().topology;
     let map = notation::format_map(&topology, |cpu| (!mine.contains(cpu)).then_some('X'));
     let words = ["compare", "--policy", "static", "--map", &map, "--cpus", &pin.cpu];
@@ -100,7 +99,7 @@ fn threads_that_come_and_go_are_placed_and_a_daemon_is_given_back() {
 #[test]
 fn attached_threads_get_their_masks_back_however_cotenant_ends() {
     let Some(pin) = Pin::find() else { return };
-    // Of a crowd, one end for each who undoes: Cotenant, its guardian, `restore`.
+    // For a crowd, one end for each process that undoes: Cotenant, its guardian, `restore`.
     let all = ["TERM", "INT", "HUP", "KILL", "STOP, KILL", "guardian", "both"];
     for (threads, ends) in [(1, &all[..]), (64, &all[..]), (1_000, &["TERM", "KILL", "both"][..])] {
         let mut target = crowd(threads);
@@ -120,7 +119,7 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
                     all_but_newborn_have("given back", pid, &pin.own);
                 }
                 "both" => {
-                    // Stopped first, so that neither makes up for the other.
+                    // Stopped first, so that neither compensates for the other.
                     for name in ["STOP", "KILL"] {
                         signal(name, manager.pid());
                         signal(name, guardian);
@@ -145,6 +144,7 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn random_kills_leave_nothing() {
     let Some(pin) = Pin::find() else { return };
@@ -162,7 +162,7 @@ fn random_kills_leave_nothing() {
     }
 }
 
-/// Lines beside the one that says what is managed.
+/// Lines besides the greeting.
 fn complaints(said: &str) -> usize {
     said.lines().filter(|line| !line.starts_with("cotenant: managing with ")).count()
 }
@@ -297,7 +297,7 @@ fn what_a_cpuset_forbids_is_not_done() {
     assert!(all_have(caught.pid(), &pin.other) && all_have(free.pid(), &pin.own), "{said}");
     assert_eq!(code, Some(0), "{said}");
 
-    // The same folder names what to manage.
+    // The same folder names the target.
     fs::write(cpuset.0.join("cpuset.cpus"), format!("{},{}", pin.cpu, pin.other)).unwrap();
     let cgroup = [pin.args("attach", &pin.cpu), vec!["-q", "--cgroup", cpuset.0.to_str().unwrap()]].concat();
     let mut manager = Player::start(state.cotenant(&cgroup));
@@ -366,7 +366,7 @@ fn without_a_journal_nothing_is_changed_and_the_program_runs() {
             (run.stdin.take(), BufReader::new(run.stdout.take().unwrap()), String::new());
         told.read_line(&mut status).unwrap();
         assert_eq!(status, "ready\n");
-        // From here on it has time enough to be placed: as much as it takes to place another one.
+        // Now it has enough time to be placed: as long as placing another one takes.
         let witness = State::new("witness");
         let other = sleeper();
         let manager = witness.attach(&pin, &other.pid().to_string());
@@ -387,7 +387,7 @@ fn without_a_journal_nothing_is_changed_and_the_program_runs() {
 fn a_program_gets_the_limit_of_open_files_that_the_user_has() {
     let (state, folder) = (State::new("nofile"), TempDir::new("nofile-file"));
     let file = folder.path().join("a.rec");
-    // Recording looks first what can be counted, and opens many files for that.
+    // Recording first checks the countable events, which opens many files.
     let words = ["run", "-q", "--record", file.to_str().unwrap(), "--", "sh", "-c", "ulimit -Sn"];
     let out = state.cotenant_after("ulimit -Sn 200", &words).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&out.stdout), "200\n", "{}", String::from_utf8_lossy(&out.stderr));

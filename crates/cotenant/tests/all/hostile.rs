@@ -1,5 +1,7 @@
-//! Names and texts that a hostile program, file or server chooses: whatever prints them, the terminal gets nothing
-//! that it obeys, and an error is one short line.
+//! Names and texts chosen by a hostile program, file or server: the terminal gets no control sequence from them, and an
+//! error is one short line.
+//!
+//! Holds run/foreign-text.
 
 use crate::world::{self, Manager, Pin, State};
 use cotenant_model::host::{Host, HostError, Mode, Wake};
@@ -14,18 +16,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
-/// Clears the screen, rings, forges a line, hides what was there and reverses what follows.
+/// Clears the screen, rings, forges a line, hides earlier text and reverses later text.
 const NAME: &str = "\x1b[2J\x07\n\r\u{202e}\u{9b}H";
 /// Sets the title of the terminal.
 const TITLE: &str = "\x1b]0;owned\x07";
-/// Characters of an error beside `cotenant: `; what is cut is cut in its middle.
+/// Characters of an error besides `cotenant: `; it is shortened in the middle.
 const LINE: usize = 500;
 
 fn hostile(kb: usize) -> String {
     format!("{NAME}{TITLE}{}", "x".repeat(kb << 10))
 }
 
-/// Fails where a terminal would obey anything of it, or where a line begins with what the name forged.
+/// Fails if a terminal would interpret any of it, or if a line begins with forged text of the name.
 fn assert_clean(what: &str, bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
     let obeyed =
@@ -37,7 +39,7 @@ fn assert_clean(what: &str, bytes: &[u8]) {
     assert!(text.lines().all(|line| !line.starts_with("\\r")), "{what} forged a line: {text}");
 }
 
-/// What a command said, which is clean.
+/// The output of a command, checked to be clean.
 fn clean(what: &str, output: &Output) -> String {
     assert_clean(&format!("{what}: stdout"), &output.stdout);
     assert_clean(&format!("{what}: stderr"), &output.stderr);
@@ -54,7 +56,7 @@ struct Place {
 impl Place {
     fn new(test: &str) -> Self {
         let place = Self { dir: TempDir::new(test), state: State::new(test) };
-        // Ends with a code that it is given; else when it was placed, and the file that it is given is there.
+        // Ends with a given code; otherwise once placed and the given file exists.
         let script = "#!/bin/sh\n\
             case $1 in [0-9]) exit $1;; esac\n\
             until grep -q '^Cpus_allowed_list:.[0-9]*$' /proc/self/status && [ -e \"${1:-/}\" ]; do :; done\n";
@@ -86,7 +88,7 @@ impl Place {
         command.stdin(Stdio::null()).current_dir(self.dir.path()).output().unwrap()
     }
 
-    /// What it says to these arguments, which is clean.
+    /// The output for these arguments, checked to be clean.
     fn said(&self, args: &[&str]) -> String {
         let short = |word: &&str| word.chars().take(40).collect::<String>();
         clean(&format!("{:?}", args.iter().map(short).collect::<Vec<_>>()), &self.run(args))
@@ -101,7 +103,7 @@ impl Place {
         said
     }
 
-    /// The program, until it was placed and `file` is there.
+    /// The program, until it is placed and `file` exists.
     fn start(&self, file: &str) -> Program {
         let mut command = Command::new(self.program());
         Program(spawn_fresh(command.arg(file).stdout(Stdio::null())))
@@ -223,12 +225,12 @@ fn qos_shows_programs_of_hostile_names() {
     for output in ["-v", "--json"] {
         let [mut high, low] = [0, 1].map(|_| place.start("/proc/nonexistent"));
         let [high_pid, low_pid] = [&high, &low].map(|program| program.0.id().to_string());
-        // A text instead of a number is refused before anything begins.
+        // A text instead of a number is refused before the start.
         let pids = ["qos", "--high-pid", &high_pid, "--low-pid", &low_pid, "--metric", &metric, "--wait-for-metric"];
         let mut command = place.state.cotenant(&[&pids[..], &[output]].concat());
         command.stdin(Stdio::null());
         let cotenant = Manager::start(command);
-        // Asked again, the first answer was read.
+        // A second request follows the reading of the first answer.
         eventually("the metric is asked", || fs::read_to_string(&asked).is_ok_and(|lines| lines.len() > 1));
         high.0.kill().unwrap();
         high.0.wait().unwrap();

@@ -1,11 +1,11 @@
-//! Who hurts whom, on real programs: one that reports its progress, and one that takes its CPU and lets go of it again.
+//! Interference on real programs: one that reports its progress, and one that takes its CPU and releases it again.
 
 use cotenant_testing::TempDir;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Tells a copy of this test binary to work until this file is there.
+/// The variable that makes a copy of this test binary work until this file exists.
 const UNTIL: &str = "COTENANT_TEST_UNTIL";
 
 /// The program that reports; nothing when it is run as a test.
@@ -23,6 +23,7 @@ fn program() {
     }
 }
 
+/// Holds run/interference.
 #[test]
 fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -34,7 +35,7 @@ fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     let folder = TempDir::new("interference");
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (until, hog, recording, page) = (path("until"), path("hog.sh"), path("a.rec"), path("a.html"));
-    // 1.2 s of rest and of work, sixteen times; work by the clock, however much of the CPU it gets.
+    // 1.2 s of rest and of work, sixteen times; work is measured by the clock, independent of its share of the CPU.
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do\n\
                   sleep 1.2\ntimeout 1.2 sh -c 'while :; do :; done'\ndone\nsleep 1.2\n: >\"$1\"\n";
     fs::write(&hog, script).unwrap();
@@ -53,7 +54,7 @@ fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
         .env("XDG_CONFIG_HOME", "/proc/nonexistent")
         .env("XDG_STATE_HOME", path("state"))
         .stdin(Stdio::null());
-    // What else runs on this machine may hide it, but not again and again.
+    // Other programs on this machine may hide it, but not repeatedly.
     let mut outputs = (0..3).map(|_| {
         let _ = fs::remove_file(&until);
         schedule.output().unwrap()
@@ -69,7 +70,7 @@ fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     assert!(number("low") > 0.0 && number("low") <= number("loss") && number("loss") <= number("high"), "{rows:?}");
     assert!(number("events") >= 3.0);
 
-    // The recording tells the same.
+    // The recording shows the same.
     let mut report = Command::new(env!("CARGO_BIN_EXE_cotenant"));
     let output = report.args(["report", &recording, "-o", &page]).output().unwrap();
     assert!(output.status.success(), "{output:?}");

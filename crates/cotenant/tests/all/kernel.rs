@@ -1,4 +1,4 @@
-//! `cotenant kernel` as a user meets it.
+//! `cotenant kernel` for a user.
 
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
@@ -19,7 +19,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// A CPU that may be used.
+/// A usable CPU.
 fn one_cpu() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
@@ -62,6 +62,7 @@ fn the_table_says_unit_rate_and_cpu() {
     assert!(shared.contains("2 threads, 961 steps") && shared.contains("another thread's write"), "{shared}");
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_signal_ends_it_with_the_result_so_far() {
     for signal in ["INT", "TERM", "HUP"] {
@@ -76,7 +77,7 @@ fn a_signal_ends_it_with_the_result_so_far() {
     }
 }
 
-/// Waits until the process has that many threads: by then it holds the signals back.
+/// Waits until the process has that many threads: by then it blocks the signals.
 fn await_threads(child: &Child, wanted: usize) {
     let tasks = format!("/proc/{}/task", child.id());
     let end = std::time::Instant::now() + std::time::Duration::from_secs(300);
@@ -86,6 +87,7 @@ fn await_threads(child: &Child, wanted: usize) {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_rate_that_cannot_be_reached_is_reported() {
     let output = run(&["inject-l2", "--rate", "1e12", "--units", "20000000", "--size", "64K", "--json"]);
@@ -95,6 +97,7 @@ fn a_rate_that_cannot_be_reached_is_reported() {
     assert!(stderr(&output).contains("of the rate of 1.000 T per second and thread"), "{}", stderr(&output));
 }
 
+/// Holds measure/kernels.
 #[test]
 fn what_is_not_possible_is_one_line_and_exit_code_2() {
     for (args, wanted) in [
@@ -139,7 +142,7 @@ fn a_limit_of_the_system_is_one_line_and_exit_code_1() {
 
 #[test]
 fn threads_that_had_no_turn_are_counted() {
-    // Starved for certain: bound to one CPU, and over before a second one could have had a turn.
+    // Certainly starved: bound to one CPU, and ended before a second one could have had a turn.
     let output = run(&["cpu", "--threads", "200", "--pin", &one_cpu(), "--seconds", "1e-9", "--json"]);
     let idle = json(&output)["threads"].as_array().unwrap().iter().filter(|thread| thread["units"] == 0).count();
     assert!(idle > 0, "a nanosecond is not enough for 200 threads");
@@ -148,7 +151,7 @@ fn threads_that_had_no_turn_are_counted() {
 
 #[test]
 fn who_manages_a_kernel_sees_its_progress() {
-    // Who takes long to begin is looked for rarely by then: it has to go on for longer.
+    // By then a slow starter is looked for rarely, so it has to run for longer.
     for seconds in ["1.5", "8", "40"] {
         let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", seconds, "--json"];
         let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();

@@ -1,4 +1,4 @@
-//! At which level of the control groups a program of low priority gives way, in a tree of the test's own.
+//! The level of the control groups at which a low-priority program gives way, in the test's own tree.
 
 use crate::world::{self, State, signal};
 use cotenant_testing::{eventually, spawn_fresh};
@@ -6,20 +6,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// `TREE/system` with a program that is to be kept, and `TREE/user`, from where Cotenant is started.
+/// `TREE/system` with a program to protect, and `TREE/user`, where Cotenant is started.
 struct Tree {
     path: PathBuf,
     high: Child,
 }
 
 impl Tree {
-    /// `None`, said aloud, where there can be none.
+    /// `None`, reported, if it cannot be made.
     fn plant(test: &str) -> Option<Self> {
         let found = Self::place().map(|mount| mount.join(format!("{test}-{}", std::process::id())));
         let made = found.filter(|path| {
             let folders = [path.clone(), path.join("system"), path.join("user")];
             let made = folders.iter().all(|folder| fs::create_dir(folder).is_ok());
-            let _ = fs::write(path.join("cgroup.subtree_control"), "+cpu"); // only of version 2
+            let _ = fs::write(path.join("cgroup.subtree_control"), "+cpu"); // only with version 2
             made && path.join("user/cpu.idle").exists()
         });
         let Some(path) = made else {
@@ -50,13 +50,13 @@ impl Tree {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Folders of Cotenant's directly in that group.
+    /// Folders of Cotenant directly in that group.
     fn ours(&self, group: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path.join(group)).into_iter().flatten().flatten().map(|entry| entry.path());
         entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("cotenant-")).collect()
     }
 
-    /// Waits for the group that is idle; its member.
+    /// Waits for the idle group; returns its member.
     fn idle(&self) -> u32 {
         let mut member = None;
         eventually("the group of the program is idle where the ways part", || {
@@ -76,7 +76,7 @@ impl Drop for Tree {
     fn drop(&mut self) {
         let _ = self.high.kill();
         let _ = self.high.wait();
-        // Whoever is left of a test that has failed.
+        // Processes left by a failed test.
         for pid in read(&self.path.join("user/cgroup.procs")).lines() {
             let _ = Command::new("kill").args(["-9", pid]).status();
         }
@@ -100,6 +100,7 @@ fn said(cotenant: Child) -> String {
     String::from_utf8(stderr).unwrap()
 }
 
+/// Holds qos/background.
 #[test]
 fn the_group_is_where_the_ways_part_and_goes_however_cotenant_ends() {
     let Some(tree) = Tree::plant("cotenant-test-level") else { return };
@@ -135,6 +136,7 @@ fn the_group_is_where_the_ways_part_and_goes_however_cotenant_ends() {
 }
 
 /// It may not be moved, and is not alone in the branch that would have to be idle.
+/// Holds qos/background.
 #[test]
 fn where_the_background_has_no_effect_that_is_said_by_the_names_of_both() {
     let Some(tree) = Tree::plant("cotenant-test-parted") else { return };

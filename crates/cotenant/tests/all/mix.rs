@@ -26,6 +26,7 @@ fn sim(mix: &str, machine: &PathBuf) -> Output {
     command.args(["sim", "--mix", mix, "--json", "--machine"]).arg(machine).output().unwrap()
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn a_mix_is_predicted_and_wrong_ones_are_refused() {
     let good = machine("good", MACHINE);
@@ -38,7 +39,7 @@ fn a_mix_is_predicted_and_wrong_ones_are_refused() {
     assert!((slowdown(0) - slowdown(3)).abs() < 1e-6, "two copies fare alike: {report}");
     assert_eq!(sim("mcf06,lbm06,povray06,mcf06", &good).stdout, output.stdout, "the same bytes again");
 
-    // The band is that of what the file does not say.
+    // The band is from the data that the file lacks.
     let band = |report: &serde_json::Value, app: usize| {
         let end = |i: usize| report["apps"][app]["slowdown_band"][i].as_f64().unwrap();
         (end(0), end(1))

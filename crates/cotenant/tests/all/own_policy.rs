@@ -1,9 +1,9 @@
-//! A policy that somebody else wrote (`examples/own_policy.rs`) gets `run`, `sim` and `replay` from us.
+//! An external policy (`examples/own_policy.rs`) gets our `run`, `sim` and `replay`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The example's binary. `cargo test` builds it beside the tests; where only this test was asked for it is built now.
+/// The example's binary. `cargo test` builds it beside the tests; for this test alone it is built now.
 fn own_policy() -> PathBuf {
     let tests = std::env::current_exe().expect("the path of this test");
     let built = tests.parent().and_then(Path::parent).expect("deps lies in a folder").join("examples/own_policy");

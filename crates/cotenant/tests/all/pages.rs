@@ -1,16 +1,19 @@
-//! The commands of the README, the tutorial and the how-to pages, as they stand there.
+//! The commands of the README, the tutorial and the how-to pages, as written.
 //!
-//! Every block of code says what it is. The commands of `sh` and `console` blocks are run, in the order of the page, in
-//! one new folder per page, by bash with this Cotenant first in its `PATH` and a home folder of its own. A `console`
-//! block shows what they say: the first words of each line that it shows must come, in this order. Blocks of other
-//! kinds are run by nobody. Behind its kind a block may say:
+//! Every block of code has a kind. The commands of `sh` and `console` blocks are run, in the order of the page, in one
+//! new folder per page, by bash with this Cotenant first in its `PATH` and its own home folder. The output of a
+//! `console` block must contain the first words of each shown line, in this order. Blocks of other kinds are not run.
+//! After its kind a block may have:
 //!
 //! * `file=NAME`: the reader saves it under that name, and so does this test;
-//! * `needs=NAME,…`: programs that it takes, or `2-cpus`; where one is missing, it counts as skipped;
-//! * `exact`: it gives the same each time, so each line that it shows must come as it stands there;
+//! * `needs=NAME,…`: required programs, or `2-cpus`; without one of them, it counts as skipped;
+//! * `exact`: its output is deterministic, so each shown line must be in it as written;
 //! * `in=debian`: it changes the system; `scripts/test-package` runs it in a clean Debian with systemd;
-//! * `norun=WHY`: it cannot be run here, and counts as skipped. WHY names the test that runs it or one like it, or says
-//!   what `it needs`.
+//! * `norun=WHY`: it cannot be run here, and counts as skipped. WHY names the test that runs it or a similar one, or
+//!   says what `it needs`.
+//!
+//! Promise run/documented: Commands in the README, the tutorial and the how-to pages work as they stand; the example
+//! settings file means what the options mean.
 
 use crate::world::{State, skip};
 use cotenant_testing::TempDir;
@@ -18,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How long a command, or a block of `sh`, may take.
+/// Limit of the time of a command, or of a block of `sh`.
 const LIMIT_S: u32 = 300;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -115,19 +118,19 @@ fn options_that_pages_name_exist() {
 
 /// A block of code.
 struct Block {
-    /// Where it begins in its page, from 1.
+    /// Its first line in its page, from 1.
     line: usize,
     kind: String,
     file: Option<String>,
     needs: Vec<String>,
     in_debian: bool,
-    /// Whether what it says is compared to the digit.
+    /// Whether its output is compared exactly.
     exact: bool,
     norun: Option<String>,
     text: String,
 }
 
-/// What bash is given at once, and the lines that are to come of it.
+/// One input for bash, and the lines expected in its output.
 struct Step {
     line: usize,
     script: String,
@@ -203,7 +206,7 @@ impl Block {
         }
     }
 
-    /// What is missing for it.
+    /// Missing requirements.
     fn missing(&self) -> Option<String> {
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
         let is_there = |need: &str| match need {
@@ -242,7 +245,7 @@ impl Step {
     fn run(&self, page: &str, state: &State, home: &Path, place: &Path) {
         let at = format!("{page}:{}", self.line);
         let log: PathBuf = home.join(format!("{}.log", self.line));
-        // Into a file: what a page leaves running would keep a pipe open.
+        // Into a file, since a pipe would stay open with background programs of a page.
         let bash = format!(
             "export HOME='{}'; cd '{}'; unset XDG_CONFIG_HOME
              exec timeout --kill-after=5 {LIMIT_S} bash --norc -euo pipefail -c \"$1\" >'{}' 2>&1",
@@ -275,11 +278,10 @@ impl Step {
     }
 }
 
-/// What a measurement may come to: a page shows one of them.
+/// Possible results of a measurement, of which a page shows one.
 const VERDICTS: [[&str; 2]; 4] = [["faster", "by"], ["slower", "by"], ["cannot", "tell"], ["not", "judged:"]];
 
-/// The first two words of a line, whatever the numbers, which may be absent; of a line that begins with a mark, that
-/// mark.
+/// The first two words of a line, with any numbers or none; for a line that begins with a mark, that mark.
 fn begins(line: &str) -> Vec<String> {
     let mut words = line.split_whitespace().filter(|word| *word != "…").peekable();
     let marked = words.peek().is_some_and(|word| !word.contains(char::is_alphanumeric));

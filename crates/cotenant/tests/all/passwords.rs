@@ -1,4 +1,6 @@
-//! A password that Cotenant sends to a server is found nowhere else.
+//! A password for a server appears nowhere else.
+//!
+//! Holds speed/passwords.
 
 use crate::world::{Manager, State};
 use cotenant_record::Recording;
@@ -12,8 +14,8 @@ use std::sync::{Arc, Mutex};
 
 const PASSWORD: &str = "hush-4711-hush";
 
-/// A redis that lets in who knows the password, and repeats what else it is sent as its error; how often it was told
-/// one, and its port.
+/// A redis that accepts clients with the password, and repeats other requests as its error; with the number of received
+/// passwords, and its port.
 fn redis(password: &'static str) -> (Arc<Mutex<usize>>, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -54,7 +56,7 @@ fn talk(mut stream: &TcpStream, password: &str, told: &Mutex<usize>) -> Option<(
     }
 }
 
-/// A program that runs already; ended on drop.
+/// A running program; ended on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -68,7 +70,7 @@ fn sleeper() -> Server {
     Server(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
 }
 
-/// The arguments of a process and of those that it started.
+/// The arguments of a process and of its descendants.
 fn arguments(pid: u32) -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let children = read(&format!("task/{pid}/children"));
@@ -116,7 +118,7 @@ fn a_password_is_neither_recorded_nor_journaled_nor_said() {
     assert!(is_known, "it was asked with a password");
     is_hidden("rounds", format!("{rounds:?}"));
     is_hidden("files", files(state.path()));
-    // It is wrong, and the server says it again: in an error before, and in notes of a run.
+    // It is wrong, and the server repeats it: in an error before the run, and in notes of a run.
     let (_, port) = redis("another");
     for more in [&[][..], &["--wait-for-metric"], &["--wait-for-metric", "--json"]] {
         let output = run(port, more).output();

@@ -1,4 +1,6 @@
-//! Metrics are asked before anything begins: one that is refused for good begins nothing.
+//! Metrics are read before the start: with one that is refused for good, nothing starts.
+//!
+//! Holds speed/bad-metric.
 
 use crate::world::{Manager, State};
 use cotenant_testing::eventually;
@@ -6,7 +8,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-/// An address at which nothing listens, and what keeps other sockets from it.
+/// An address without a listener, and a guard that keeps other sockets from it.
 fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -14,7 +16,7 @@ fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     ((listener, taken), address)
 }
 
-/// A program that runs already; ended on drop.
+/// A running program; ended on drop.
 struct Server(Child);
 
 impl Server {
@@ -76,7 +78,7 @@ fn a_refused_metric_of_a_program_that_is_started_counts_in_the_end() {
     assert!(code == Some(2) && said.contains("a metric was refused all the time"), "{code:?}: {said}");
     let (said, code) = run(&metric, &["--wait-for-metric", "--time", "3s"]);
     assert!(code != Some(2) && !said.contains("refused all the time"), "{code:?}: {said}");
-    // It may come to answer: nobody knows.
+    // An answer may still arrive.
     assert_ne!(run("cmd:false,every=20ms", &["--time", "3s"]).1, Some(2));
 }
 
@@ -108,7 +110,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     eventually("it listens all the same", || socket.exists());
     assert_eq!(waiting.terminate().1, Some(0));
 
-    // A command is only run by who asks for that.
+    // A command is only run on request.
     rule(&format!("metric = 'cmd:touch {}; false'", ran.display()));
     let (said, code) = end(daemon(&["--check"]));
     assert!(code == Some(0) && !said.contains("warning") && !ran.exists(), "{said}");
@@ -118,7 +120,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     rule("");
     let (said, code) = end(daemon(&["--check"]));
     assert!(code == Some(0) && said.contains("warning: rule db: nothing tells how fast server is"), "{said}");
-    // What runs is named by its programs; and what can be nowhere, whatever runs, is warned of.
+    // Running services are named by their programs; a rule that can never match gets a warning.
     let rules = "[[rule]]\nname = 'mine'\nmatch = { user = '0' }\nclass = 'low'\n\
                  [[rule]]\nname = 'none'\nmatch = { unit = 'not-there.service' }\n\
                  [[rule]]\nname = 'batch'\nmatch = { cgroup = '/sys/fs/cgroup/batch.slice' }\n";
@@ -129,7 +131,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     let [warned] = warned[..] else { panic!("{said}") };
     assert!(code == Some(0) && warned.contains("rule batch can match nothing: cgroup = "), "{said}");
     assert!(warned.contains("such as \"/batch.slice\""), "{warned}");
-    // Whose service does not run is not asked.
+    // The metric of a service that does not run is not read.
     rule(&format!("metric = 'redis:{address}:p99'"));
     drop(server);
     let (said, code) = end(daemon(&["--check"]));

@@ -1,4 +1,4 @@
-//! The store of profiles as a user meets it.
+//! The store of profiles for a user.
 
 use serde_json::Value;
 use std::fs;
@@ -59,6 +59,7 @@ path = '/usr/bin/batch'
 build_id = '0123456789abcdef'
 ";
 
+/// Holds measure/profiles.
 #[test]
 fn profiles_go_out_and_come_back() {
     let folder = Folder::new("round");
@@ -76,7 +77,7 @@ fn profiles_go_out_and_come_back() {
     assert!(folder.ok(&["profiles", "show", "batch"]).contains("bus_per_ms = 9000"));
     folder.ok(&["profiles", "rm", "batch", "web"]);
     assert!(folder.ok(&["profiles", "list"]).contains("no profiles"));
-    // Of an unknown name, all that is known; of a wrong file, the place.
+    // For an unknown name, all known ones; for a wrong file, the place.
     let out = other.run(&["profiles", "show", "cron"]);
     assert!(out.status.code() == Some(2) && stderr(&out).contains("there are batch@01234567, web"), "{}", stderr(&out));
     let out = other.run(&["profiles", "import", &other.file("bad.toml", "[app.a]\nsharing = 2\n")]);
@@ -87,6 +88,7 @@ fn profiles_go_out_and_come_back() {
     );
 }
 
+/// Holds measure/profiles.
 #[test]
 fn policies_find_what_is_stored() {
     let folder = Folder::new("found");
@@ -112,8 +114,8 @@ fn policies_find_what_is_stored() {
     // web's bus usage is above batch's now: its memory path is spread instead of shared.
     let named = folder.file("named.toml", &APPS.replace("1000", "99_000"));
     assert_ne!(folder.ok(&[&decide[..], &["--profiles", &named]].concat()), stored);
-    // A live command: what is stored is looked up where the policy wants it, and a stale profile of the command is
-    // said.
+    // A live command: stored profiles are used by a policy that needs them, and a stale profile of the command is
+    // reported.
     folder.ok(&[
         "profiles",
         "import",
@@ -172,6 +174,7 @@ fn das_finds_who_is_sensitive_in_the_store() {
 }
 
 /// What a profile marks as latency-sensitive is what `atom` learns for.
+/// Holds measure/profiles.
 #[test]
 fn atom_learns_for_the_one_that_is_marked_in_the_store() {
     let scenario = "machine = 'clovertown-2s'\npolicy = { pin = 'cpu', atom = 'turn=200ms' }\n\
@@ -192,6 +195,7 @@ fn atom_learns_for_the_one_that_is_marked_in_the_store() {
 }
 
 /// Killed at 30 random moments while it measures and stores, and while it stores only.
+/// Holds measure/store.
 #[test]
 fn killed_at_any_moment_the_store_is_whole() {
     let folder = Folder::new("killed");
@@ -214,7 +218,7 @@ fn killed_at_any_moment_the_store_is_whole() {
         }
         child.kill().unwrap();
         ended += u32::from(child.wait().unwrap().success());
-        // Nothing damaged, nothing lost of what was there, and nobody holds a lock.
+        // Nothing is damaged, nothing is lost, and the lock is free.
         let out = folder.run(&["profiles", "list", "--json"]);
         let list: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(out.status.success() && stderr(&out).is_empty(), "{round}: {}", stderr(&out));

@@ -1,4 +1,4 @@
-//! Programs that report, and metrics from outside, as a user meets them.
+//! Programs that report, and external metrics, for a user.
 
 use serde_json::Value;
 use std::fs;
@@ -23,7 +23,7 @@ fn reporting_program() {
     };
     let deadline = Instant::now() + Duration::from_secs(300);
     let (mut units, mut found) = (0, None);
-    // Until Cotenant, its parent, has opened the reports and the metric was read once, and for some of its rounds more.
+    // Until Cotenant, its parent, has opened the reports and read the metric once, and for some more of its rounds.
     while found.is_none_or(|found| waits() < found + 20) {
         assert!(Instant::now() < deadline, "nobody looks");
         cotenant_rt::units(3);
@@ -42,7 +42,7 @@ fn reporting_program() {
     std::process::exit(3);
 }
 
-/// How often this program's parent has waited, as it does in each round.
+/// Number of waits of this program's parent, one in each round.
 fn waits() -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", parent_id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -72,11 +72,12 @@ fn summary(output: &Output) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
+/// Holds speed/reports.
 #[test]
 fn a_run_tells_what_was_reported_and_what_metrics_told() {
     let folder = Folder::new("run");
     let (seen, recording) = (folder.0.join("seen"), folder.0.join("a.rec"));
-    // A line for each reading: with the second one the first is known, and not soon too old.
+    // A line for each reading: the second makes the first known, and not too old soon.
     let metric = format!("cmd:echo >>{}; echo 7,every=500ms,name=seven", seen.display());
     let args = ["run", "--json", "--interval", "20ms", "--record", recording.to_str().unwrap(), "--metric", &metric];
     let program = std::env::current_exe().unwrap();
@@ -110,12 +111,13 @@ fn a_run_tells_what_was_reported_and_what_metrics_told() {
     );
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_hanging_metric_delays_neither_the_run_nor_its_end() {
     let folder = Folder::new("hang");
     let started = folder.0.join("started");
     let metric = format!("cmd:echo $$ >{}; sleep 1000,timeout=60min", started.display());
-    // The program ends as soon as the metric hangs.
+    // The program ends when the metric hangs.
     let program = format!("while ! [ -s {0} ]; do :; done", started.display());
     let output = cotenant(&["run", "--json", "--metric", &metric, "--", "sh", "-c", &program]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -137,7 +139,7 @@ fn a_comparison_tells_metrics_of_both_sides() {
     let folder = Folder::new("compare");
     let read = folder.0.join("read");
     let metric = format!("cmd:echo >>{}; echo 3,every=10ms,name=three", read.display());
-    // Each run ends once the metric was read in it.
+    // Each run ends after reading the metric.
     let program =
         format!("rm -f {0}; while [ \"$(wc -l <{0} 2>/dev/null || echo 0)\" -lt 2 ]; do :; done", read.display());
     let args = ["compare", "--runs", "2", "--json", "--metric", &metric, "--", "sh", "-c", &program];

@@ -1,4 +1,4 @@
-//! `cotenant qos`: programs nap, from inside or from outside, and whatever is killed, nobody stays stopped.
+//! `cotenant qos`: programs nap, by themselves or from outside, and after any kill no process stays stopped.
 
 use crate::world::{self, Manager, Pin, State, all_have, comm, masks, signal};
 use cotenant_linux::FsRoot;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes
+/// The variable with the role of a copy of this test binary, `high`, `busy`, `marked` or `plain`, and the folder for
 /// its process id.
 const ROLE: &str = "COTENANT_QOS_ROLE";
 
@@ -22,12 +22,12 @@ fn program() {
     let (role, folder) = role.split_once(':').unwrap();
     fs::write(format!("{folder}/{role}.new"), std::process::id().to_string()).unwrap();
     fs::rename(format!("{folder}/{role}.new"), format!("{folder}/{role}")).unwrap();
-    // Until the test is over, whatever becomes of Cotenant.
+    // Until the end of the test, even after Cotenant died.
     for round in 0_u64.. {
         match role {
             "high" => {
                 cotenant_rt::units(1);
-                std::thread::sleep(Duration::from_micros(200)); // its pace, so that it needs only a part of a CPU
+                std::thread::sleep(Duration::from_micros(200)); // a pace that needs only a part of a CPU
             }
             "busy" => cotenant_rt::units(1),
             "marked" => cotenant_rt::mark(),
@@ -39,14 +39,14 @@ fn program() {
     }
 }
 
-/// A run of `cotenant qos` with programs of ours.
+/// A run of `cotenant qos` with test programs.
 struct Run {
     cotenant: Child,
     said: Receiver<String>,
     folder: TempDir,
 }
 
-/// Every speed is below the lower threshold: naps of 40 ms, long enough for signals too, behind each run of 10 ms.
+/// Every speed is below the lower threshold: naps of 40 ms, long enough for signals too, after each run of 10 ms.
 const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,4/1/0"];
 
 impl Run {
@@ -54,7 +54,7 @@ impl Run {
         Self::start_on(state, ["high", low], [None, None], options)
     }
 
-    /// With programs of high and of low priority that may run on one CPU alone, where one is given.
+    /// With programs of high and of low priority, all on one CPU if given.
     fn start_on(state: &State, roles: [&str; 2], cpus: [Option<&str>; 2], options: &[&str]) -> Self {
         let folder = TempDir::new("qos");
         let this = std::env::current_exe().unwrap();
@@ -77,12 +77,12 @@ impl Run {
         Self { cotenant, said, folder }
     }
 
-    /// The process id of a program, when it has begun.
+    /// The process id of a program, once started.
     fn pid_of(&mut self, role: &str) -> u32 {
         self.begun(role).unwrap_or_else(|| panic!("{:?}", self.said.iter().collect::<Vec<_>>()))
     }
 
-    /// The same; `None` where Cotenant has ended before.
+    /// The same; `None` if Cotenant ended before.
     fn begun(&mut self, role: &str) -> Option<u32> {
         let mut pid = None;
         let mut ended = false;
@@ -95,7 +95,7 @@ impl Run {
         pid
     }
 
-    /// Waits for a line that holds all of this.
+    /// Waits for a line with all these words.
     fn hear(&self, parts: &[&str]) -> String {
         let mut heard = None;
         eventually(&format!("{parts:?} is said"), || {
@@ -105,7 +105,7 @@ impl Run {
         heard.unwrap()
     }
 
-    /// Asks it to stop; all that it says from now on, and how it ended.
+    /// Sends SIGTERM; returns all further output, and the exit code.
     fn terminate(&mut self) -> (Vec<String>, Option<i32>) {
         signal("TERM", self.cotenant.id());
         let mut status = None;
@@ -131,13 +131,13 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // The folder goes behind this, and with it the programs.
+        // The folder is dropped after this, and the programs with it.
         let _ = self.cotenant.kill();
         let _ = self.cotenant.wait();
     }
 }
 
-/// CPU time of a process so far, clock ticks; `None` where it is gone.
+/// CPU time of a process so far, clock ticks; `None` after its end.
 fn ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -155,7 +155,7 @@ pub fn groups_of(pid: u32) -> Vec<String> {
     let groups =
         Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-name", "cotenant-*"]).output().unwrap();
     let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
-    // The process id is the first number in the name; its start time, which comes next, may look like another's id.
+    // The process id is the first number in the name; its start time, the next one, may look like another's id.
     let of = |line: &&str| {
         let name = line.rsplit('/').next().unwrap_or_default();
         name.split('-').find_map(|word| word.parse().ok()) == Some(pid)
@@ -163,6 +163,7 @@ pub fn groups_of(pid: u32) -> Vec<String> {
     groups.lines().filter(of).map(str::to_owned).collect()
 }
 
+/// Holds qos/marked.
 #[test]
 fn a_marked_program_naps_by_itself() {
     let state = State::new("qos-inside");
@@ -176,6 +177,7 @@ fn a_marked_program_naps_by_itself() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds qos/marked.
 #[test]
 fn an_unmarked_program_is_paused() {
     let state = State::new("qos-outside");
@@ -187,6 +189,7 @@ fn an_unmarked_program_is_paused() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds record/why.
 #[test]
 fn why_tells_of_naps_in_a_recording() {
     let state = State::new("qos-why");
@@ -196,7 +199,7 @@ fn why_tells_of_naps_in_a_recording() {
     let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--record", file]].concat());
     run.hear(&["low ", " pauses by "]);
     run.terminate();
-    // Of the program that naps, and of the one for whose sake it does.
+    // For the napping program, and for the protected one.
     for what in ["app:1", "app:0"] {
         let output = state.cotenant(&["why", file, what, "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -218,6 +221,7 @@ fn why_tells_of_naps_in_a_recording() {
     }
 }
 
+/// Holds qos/means.
 #[test]
 fn another_place_comes_before_naps_on_real_cpus() {
     let Some(pin) = Pin::find() else { return };
@@ -225,12 +229,12 @@ fn another_place_comes_before_naps_on_real_cpus() {
     let mut run = Run::start_on(&state, ["busy", "plain"], [Some(&pin.cpu), None], &ALWAYS);
     let (high, low) = (run.pid_of("busy"), run.pid_of("plain"));
     assert!(all_have(high, &pin.cpu));
-    // As far away as there is room: with two CPUs that is the other one.
+    // As far away as possible: with two CPUs, on the other one.
     run.hear(&["low on CPUs "]);
     let cpu = CpuSet::parse_list(&pin.cpu).unwrap();
     let away = |mask: &String| CpuSet::parse_list(mask).is_ok_and(|cpus| !cpus.intersects(&cpu));
     eventually("the other one runs elsewhere", || !masks(low).is_empty() && masks(low).iter().all(away));
-    // Nothing of it is left, however Cotenant ends.
+    // Nothing of it is left after any end of Cotenant.
     run.kill();
     eventually("it may run where it could", || all_have(low, &pin.own));
     runs_on("it runs on", low);
@@ -283,10 +287,12 @@ fn what_cannot_be_counted_comes_from_the_store() {
     assert!(summary["notes"].to_string().contains(stands_in), "{summary}");
 }
 
+/// Holds qos/limits.
 #[test]
 fn a_limit_is_kept_and_told() {
     let state = State::new("qos-quota");
-    // Both on the same CPU: else nothing may be wrong after a second, and the limit is lifted before it is told.
+    // Both on the same CPU: otherwise the goal may be met after a second, and the limit is lifted before it is
+    // reported.
     let pin = Pin::find();
     let cpu = pin.as_ref().map(|pin| pin.cpu.as_str());
     let mut run = Run::start_on(&state, ["busy", "plain"], [cpu, cpu], &["--means", "quota"]);
@@ -308,12 +314,13 @@ fn a_limit_is_kept_and_told() {
 }
 
 /// Who is frozen and would end in its own way does not: it is let run for that, though the pause goes on.
+/// Holds run/end.
 #[test]
 fn who_pauses_ends_when_it_is_asked_to() {
     let state = State::new("qos-ends");
     let mut high = spawn_fresh(Command::new("sleep").arg("100"));
     let pid = high.id().to_string();
-    // Nothing is known of the speed alone before the first answer, which comes late.
+    // Before the first answer, which is late, the speed alone is unknown.
     let metric = "cmd:echo 1,every=10min";
     let low = "trap 'exit 0' TERM; sleep 100 & wait";
     let words = ["qos", "-v", "--high-pid", &pid, "--low", low, "--metric", metric];
@@ -326,6 +333,7 @@ fn who_pauses_ends_when_it_is_asked_to() {
 }
 
 /// A shell that is asked to end passes that on to nobody.
+/// Holds run/end.
 #[test]
 fn whom_a_shell_has_started_ends_with_it() {
     for time in [false, true] {
@@ -340,13 +348,15 @@ fn whom_a_shell_has_started_ends_with_it() {
         if time {
             eventually("it ends by itself", || run.cotenant.try_wait().unwrap().is_some());
         } else {
-            run.hear(&["high"]); // it was looked at who there is
+            run.hear(&["high"]); // after a look for programs
             run.terminate();
         }
         eventually("whom the shell has started is gone", || !fs::exists(format!("/proc/{sleeper}")).unwrap());
     }
 }
 
+/// Promise qos/rules: Rules find programs by path or name, several of each class; the protected program that suffers
+/// most decides.
 #[test]
 fn programs_are_named_by_rules() {
     let state = State::new("qos-rules");
@@ -359,7 +369,7 @@ fn programs_are_named_by_rules() {
         command.args(["--exact", "qos::program", "--nocapture"]).env(ROLE, role).stdout(Stdio::null());
         (path, spawn_fresh(&mut command))
     };
-    // Whoever else tests this at the same time has a batch of another name.
+    // Concurrent runs of this test have a batch of another name.
     let batch = format!("qos-batch-{}", std::process::id());
     let (path, mut high) = start("qos-important", "high");
     let (_, mut low) = start(&batch, "plain");
@@ -369,7 +379,7 @@ fn programs_are_named_by_rules() {
         path.display()
     );
     fs::write(&rules, text).unwrap();
-    // Long enough for signals: nobody may move them to a group.
+    // Long enough for signals, without moves to a control group.
     let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
     let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
     run.hear(&["high important: "]);
@@ -386,7 +396,7 @@ fn programs_are_named_by_rules() {
     }
 }
 
-/// A program that runs without Cotenant, ended when dropped.
+/// A program without Cotenant, ended on drop.
 struct Lone(Child);
 
 impl Lone {
@@ -404,6 +414,8 @@ impl Drop for Lone {
     }
 }
 
+/// Promise undo/several: Two Cotenants leave each other's programs alone, and no control group is frozen that holds a
+/// program which must not pause.
 #[test]
 fn two_cotenants_leave_each_others_programs_alone() {
     let (state, programs) = (State::new("qos-two"), TempDir::new("qos-two"));
@@ -414,7 +426,7 @@ fn two_cotenants_leave_each_others_programs_alone() {
         let folder = TempDir::new("qos");
         let role = format!("{ROLE}='high:{}'", folder.path().display());
         let high = format!("{role} exec '{}' --exact qos::program --nocapture >/dev/null", this.display());
-        // Long enough for signals, where marks are another's.
+        // Long enough for signals, when another one owns the marks.
         let words = ["qos", "-v", "--high", &high, "--low-pid", &pid, "--controller", "simple:1e17,1e18,4/1/0"];
         Run::of(state.cotenant(&words), folder)
     };
@@ -433,6 +445,7 @@ fn two_cotenants_leave_each_others_programs_alone() {
     assert_eq!(state.journals(), 0);
 }
 
+/// Holds qos/rules.
 #[test]
 fn several_of_each_priority() {
     let (state, folder) = (State::new("qos-several"), TempDir::new("qos"));
@@ -454,6 +467,7 @@ fn several_of_each_priority() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds qos/marked.
 #[test]
 fn who_has_no_marks_is_told() {
     let state = State::new("qos-no-marks");
@@ -463,7 +477,7 @@ fn who_has_no_marks_is_told() {
     assert!(said.iter().any(|line| line.contains("has passed no mark")), "{said:?}");
 }
 
-/// Everything that a run says, and its summary.
+/// The complete output of a run, and its summary.
 fn summary(words: &[&str]) -> (serde_json::Value, Option<i32>) {
     let state = State::new("qos-summary");
     let (said, code) = Manager::start(state.cotenant(&[&["qos", "--json"], words].concat())).end();
@@ -471,11 +485,12 @@ fn summary(words: &[&str]) -> (serde_json::Value, Option<i32>) {
     (json.unwrap_or_else(|| panic!("{said}")), code)
 }
 
+/// Holds record/adds-up.
 #[test]
 fn summary_report_and_why_count_the_same_naps() {
     let folder = TempDir::new("qos-counts");
     let [file, page] = ["a.rec", "a.html"].map(|name| folder.path().join(name).display().to_string());
-    // Above the goal in some readings and below it in others, so that duties come and go.
+    // Above the goal in some readings and below it in others, so that duties alternate.
     let metric = "cmd:date +%N | cut -c1,every=20ms";
     let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--means", "outside", "--time", "2s"];
     let (json, _) = summary(&[&words[..], &["--metric", metric, "--record", &file]].concat());
@@ -491,7 +506,7 @@ fn summary_report_and_why_count_the_same_naps() {
     let page = fs::read_to_string(&page).unwrap();
     let row = format!("<th scope=\"row\">low sleep</th><td class=\"n\">{naps}</td><td class=\"n\">{naps}</td>");
     assert!(page.contains(&row), "{row} {page}");
-    // What it says of the time in them is what they really took: the last sample may be a little older than the end.
+    // The reported time in them is the real one: the last sample may be a little older than the end.
     let asleep = page.split(&row).nth(1).and_then(|rest| rest.strip_prefix("<td class=\"n\">")?.split('<').next());
     let (asleep, really): (f64, f64) = (asleep.unwrap().parse().unwrap(), low["outside_s"].as_f64().unwrap());
     assert!((really - 0.3..=really + 1e-3).contains(&asleep), "{asleep} of {really}");
@@ -507,7 +522,7 @@ fn summary_report_and_why_count_the_same_naps() {
 #[test]
 fn a_run_that_is_too_short_to_judge_says_so() {
     let metric = "cmd:echo 5,every=50ms";
-    // Long enough for the first readings on a machine that others fill, and for fewer than five pieces of a second.
+    // Long enough for the first readings on a busy machine, and for fewer than five pieces of a second.
     let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--time", "4s"];
     let (json, code) = summary(&words);
     assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(0)), "{json:#}");
@@ -530,7 +545,7 @@ fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
         let state = State::new("qos-strict");
         let words = ["qos", "-v", "--high", "sleep 1000", "--low", "exec sleep 1000", "--strict", "--metric", metric];
         let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-strict-programs"));
-        // Where others leave too little of this machine, there is no verdict.
+        // If other programs leave too little of this machine, there is no verdict.
         let mut heard = String::new();
         eventually("it judges", || {
             let judged =
@@ -544,10 +559,11 @@ fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
 }
 
 /// What fills the machine is named, and no goal is judged, whatever its figures are.
+/// Holds run/busy.
 #[test]
 fn a_machine_that_others_fill_gives_no_verdict() {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    // Twice as many as there are CPUs, since other tests take some.
+    // Twice as many as the CPUs, since other tests take some.
     let folder = TempDir::new("qos-busy");
     let spinner = folder.path().join("compiler");
     fs::copy("/bin/sh", &spinner).unwrap();
@@ -576,18 +592,19 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     }
     let before = &json["usage"]["before"];
     let programs = before["programs"].as_array().unwrap();
-    // As many as are listed may use more where all tests run.
+    // When all tests run, the whole list may be other tests' programs.
     assert!(programs.len() == 8 || programs.iter().any(|one| one["program"] == "compiler"), "{before}");
     assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(4)), "{json:#}");
     let judgement = json["high"][0]["judgement"].as_str().unwrap();
     assert!(judgement.starts_with("not judged: this machine was busy before the start ("), "{judgement}");
     let notes = json["notes"].to_string();
-    // Where neither has a session or a control group of its own, it has an effect.
+    // It has an effect if neither has its own session or control group.
     let says = notes.contains("which has no effect on");
     assert!(in_vain.as_ref().map_or(!says, |text| notes.contains(text)), "{in_vain:?}: {notes}");
 }
 
 /// Once its speed alone is known, it is slower whatever of ours runs, as if compilers had begun: these run on.
+/// Holds qos/innocent.
 #[test]
 fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let folder = TempDir::new("qos-others");
@@ -598,7 +615,7 @@ fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     run.hear(&["high sleep: ", "; cmd 10", "(alone 10"]);
     fs::write(&slow, "5\n").unwrap();
     run.hear(&["sleep: goal missed in pauses as well: ", "not the low-priority programs, which run on"]);
-    // Where other tests fill the machine, that is why.
+    // If other tests fill the machine, that is the reason.
     let whys = ["others make it slow, not the low-priority programs", "others fill the machine"];
     eventually("why is said", || run.said.try_iter().any(|line| whys.iter().any(|why| line.contains(why))));
     let (said, _) = run.terminate();
@@ -627,13 +644,14 @@ fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     let told = folder.path().join("server").display().to_string();
     let many = "for i in 1 2 3 4 5 6 7 8 9 10; do (:); done";
     let server = format!("trap \"sleep 1; echo over >{told}\" TERM; sleep 1.1; {many}; sleep 1000 & wait");
-    // With our pipes in its hands, this test itself would wait for it.
+    // With our pipes inherited, this test itself would wait for it.
     let high = format!("sh -c '{server}' >/dev/null 2>&1 & wait");
     let words = ["--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=20ms", "--time", "1500ms"];
     let (json, _) = summary(&words);
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_metric_that_fails_is_said_at_once() {
     let state = State::new("qos-metric");
@@ -643,6 +661,7 @@ fn a_metric_that_fails_is_said_at_once() {
     run.terminate();
 }
 
+/// Holds run/observe.
 #[test]
 fn advice_stops_nobody() {
     let state = State::new("qos-advise");
@@ -654,6 +673,7 @@ fn advice_stops_nobody() {
     assert!(said.iter().any(|line| line.contains("low ") && !line.contains("pause")), "{said:?}");
 }
 
+/// Holds undo/pauses.
 #[test]
 fn whoever_is_killed_nobody_stays_stopped() {
     for low in ["plain", "marked"] {
@@ -711,6 +731,7 @@ fn whoever_is_killed_nobody_stays_stopped() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn random_kills_leave_nobody_stopped() {
     let pin = Pin::find();
@@ -722,7 +743,7 @@ fn random_kills_leave_nobody_stopped() {
         ("the background", "plain", &["--metric", "cmd:echo 1,every=20ms"]),
     ];
     for (what, low, options) in cases {
-        // Somewhere in the first runs and pauses.
+        // At some point in the first runs and pauses.
         for moment in kills(5, Duration::from_millis(300)) {
             let state = State::new("qos-random");
             let mut run = Run::start_on(&state, ["busy", low], [cpu, cpu], options);
@@ -735,7 +756,7 @@ fn random_kills_leave_nobody_stopped() {
             let pid = run.cotenant.id();
             run.kill();
             runs_on(&format!("{what}, killed after {moment:?}"), low);
-            // A journal under which nothing was applied yet has no guardian.
+            // A journal without applied changes has no guardian.
             assert!(state.cotenant(&["restore"]).output().unwrap().status.success());
             assert_eq!(state.journals(), 0, "{what}, killed after {moment:?}");
             assert_eq!(groups_of(pid), [""; 0], "{what}");
@@ -778,6 +799,7 @@ pub fn force(state: &State) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
+/// Holds undo/pauses.
 #[test]
 fn whoever_is_stopped_nobody_stays_stopped() {
     for how in ["cotenant", "both, and the guardian goes on", "both, and cotenant goes on", "both, and force is used"] {
@@ -819,6 +841,7 @@ fn whoever_is_stopped_nobody_stays_stopped() {
 }
 
 /// Any of the two is killed or stopped at any moment.
+/// Holds undo/pauses.
 #[test]
 fn random_kills_and_stops_leave_nobody_stopped() {
     let cases: [(&str, &[&str]); 4] = [
@@ -831,13 +854,13 @@ fn random_kills_and_stops_leave_nobody_stopped() {
         ["STOP", "STOP guardian", "STOP both, one goes on", "STOP both, force", "STOP, KILL guardian, force", "KILL"];
     let rounds = kills(12, Duration::from_millis(300)).enumerate();
     for (round, moment) in rounds {
-        // Mostly those that are paused from outside.
+        // Mostly the programs paused from outside.
         let (role, options) = cases[if round % 2 == 0 { 0 } else { round / 2 % cases.len() }];
         let way = ways[round % ways.len()];
         let what = format!("round {round}: {role} {options:?}, {way} after {moment:?}");
         let state = State::new("qos-storm");
         let mut run = Run::start(&state, role, options);
-        let Some(low) = run.begun(role) else { continue }; // it cannot be limited here
+        let Some(low) = run.begun(role) else { continue }; // limits are unavailable here
         pass(moment);
         let (pid, guardian) = (run.cotenant.id(), run.guardian());
         match way {
@@ -861,7 +884,7 @@ fn random_kills_and_stops_leave_nobody_stopped() {
             _ => stop(&[pid]),
         }
         runs_on(&what, low);
-        // The end of all, wherever that finds them.
+        // Ends all of them in any state.
         let _ = run.cotenant.kill();
         let _ = run.cotenant.wait();
         for stopped in guardian.iter().filter(|pid| !comm(**pid).is_empty()) {
@@ -876,6 +899,7 @@ fn random_kills_and_stops_leave_nobody_stopped() {
     }
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_words_start_nothing() {
     let folder = TempDir::new("qos-words");

@@ -1,4 +1,4 @@
-//! Recording to files, and the two subcommands that read them.
+//! Recordings in files, and the two subcommands that read them.
 
 use clap::Parser;
 use cotenant::cmd::{replay, why};
@@ -38,7 +38,7 @@ fn script() -> Vec<Role> {
     vec![sharer(0), sharer(10), sharer(11), Role::new(1, 12)]
 }
 
-/// Records 30 rounds under `gather`, where task 2 may not be moved; what the user was told.
+/// Records 30 rounds under `gather` with task 2 unmovable; returns the remarks for the user.
 fn record(path: &Path, header: &Header, limit: u64) -> Vec<String> {
     let mut recorder = Recorder::create(path, header, limit).unwrap();
     let mut host = Scripted::new(&script(), 30);
@@ -82,7 +82,7 @@ fn what_is_no_recording_is_left_alone() {
     assert!(error(&folder.file("missing/a.rec")).contains("name a file in a folder that you may write to"));
     assert!(error(&precious.join("a.rec")).contains("cannot record to"));
     assert!(Recorder::create(&folder.file("b"), &header, 10).unwrap_err().to_string().contains("raise --record-limit"));
-    // As `mktemp` leaves a file.
+    // `mktemp` leaves such a file.
     let empty = folder.file("empty");
     fs::write(&empty, "").unwrap();
     assert!(record(&empty, &header, 1 << 30).is_empty());

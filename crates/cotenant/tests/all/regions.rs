@@ -1,5 +1,5 @@
-//! `cotenant regions`: the code that misses is found, and the pass' reader takes the file; what is sampled falls on the
-//! functions and lines that ran.
+//! `cotenant regions`: the missing code is found, and the pass' reader accepts the file; samples fall on the functions
+//! and lines that ran.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn contentious_code_is_found() {
     let (first, last) = contentious.lines.unwrap();
     assert!((4..=9).contains(&first) && (4..=9).contains(&last), "{first}-{last}");
     assert!(contentious.file.as_ref().unwrap().ends_with("walk.c"));
-    // A pipe cannot be read twice, so that the command runs once: then the time is an estimate, the same each time.
+    // A pipe cannot be read twice, so that the command runs once: then the time is an estimate, always the same.
     let piped = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
         let mut child =
@@ -91,7 +91,7 @@ fn both_runs_read_the_same_input() {
     fs::write(&input, "7\n").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
     command.args(["regions", "-q", "--source", "cachegrind", "--", "sh", "-c"]);
-    // What takes some time, so that there is something to sample.
+    // A computation long enough for samples.
     command.arg("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; read code && exit $code");
     let status = command.stdin(fs::File::open(input).unwrap()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(7));
@@ -109,7 +109,7 @@ fn what_cannot_be_run_says_so() {
     assert_eq!(out.status.code(), Some(2));
     let out = regions(&["-o", "/proc/nonexistent/file", "--", "true"]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
-    // No function takes all of the time: no file is left that would name no region.
+    // No function takes all of the time: a file without a region is not written.
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regions-none.toml");
     let words = ["-q", "--source", "cachegrind", "--min-coverage", "1", "-o", file.to_str().unwrap(), "--", "true"];
     let out = regions(&words);
@@ -144,7 +144,7 @@ int main(void) {
 }
 ";
 
-/// Samples of time through all that samples of counters go through; `None`, aloud, where the kernel lets nobody sample.
+/// Samples of time with the pipeline of counters' samples; `None`, visibly, if the kernel forbids sampling.
 fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::Region>, String)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let file = format!("{}/sampled-{}.toml", env!("CARGO_TARGET_TMPDIR"), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -159,6 +159,8 @@ fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::R
     Some((out.status.code(), cotenant_model::region::parse(&text).unwrap(), said))
 }
 
+/// Promise compile/regions: Regions score the code that ran by function and line, also without counters, decide what
+/// is slowed down, and survive their file.
 #[test]
 fn samples_fall_on_the_functions_and_lines_that_ran() {
     if !found("cc") {
@@ -182,16 +184,17 @@ fn samples_fall_on_the_functions_and_lines_that_ran() {
     assert!(hot.coverage > 0.4 && hot.file.as_ref().unwrap().ends_with("hot.c"), "{hot:?}");
     let (first, last) = hot.lines.unwrap();
     assert!((4..=7).contains(&first) && (4..=7).contains(&last), "{first}-{last}");
-    // Where it was written, not where it was inlined.
+    // At its source line, not where it was inlined.
     let (first, last) = of("inlined").lines.unwrap();
     assert!((12..=16).contains(&first) && (12..=16).contains(&last), "{first}-{last}");
 
-    // What it starts is seen, too, and so are children that nobody waits for before the end.
+    // Its children are seen, too, also those not waited for before the end.
     let line = format!("{program} & {program}; wait");
     let Some((_, regions, said)) = sampled(&["--", "sh", "-c", &line]) else { return };
     assert_eq!(regions[0].function.as_deref(), Some("hot"), "{said}");
 }
 
+/// Holds compile/regions.
 #[test]
 fn samples_of_a_kernel_fall_on_its_loop() {
     let own = env!("CARGO_BIN_EXE_cotenant");
@@ -205,6 +208,7 @@ fn samples_of_a_kernel_fall_on_its_loop() {
     assert!(found.coverage > 0.1 && found.file.as_ref().unwrap().ends_with("smash.c"), "{found:?}: {said}");
 }
 
+/// Holds compile/regions.
 #[test]
 fn without_counters_it_says_so_and_auto_simulates() {
     let out = regions(&["-q", "--source", "counters", "--", "true"]);

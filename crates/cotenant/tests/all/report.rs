@@ -1,5 +1,4 @@
-//! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without
-//! a complaint.
+//! `cotenant report`: the page is well-formed, needs no network, holds the data as text, and opens without errors.
 
 use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
@@ -67,7 +66,7 @@ fn refused(args: &[&str]) -> String {
     text
 }
 
-/// Three tasks of one application share data across packages; one of them may not be moved.
+/// Three tasks of one application share data across packages; one of them is unmovable.
 fn script(tasks: u32) -> Vec<Role> {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     let others = (3..tasks).map(|i| Role::new(1 + i % 2, 12 + i * 7 % 28));
@@ -80,7 +79,7 @@ fn recording(tasks: u32, ticks: u64) -> Vec<u8> {
     record(&header("gather", Mode::Enforce), &mut host, &Gather)
 }
 
-/// Sends every task to the other package, every round.
+/// Moves every task to the other package, every round.
 #[derive(Debug)]
 struct Swing;
 
@@ -126,8 +125,7 @@ const REPRODUCTION: &str = r#"[
               {"label": "SAM: slowest application", "paper": 0.83, "measured": 0.7, "unit": "x"}]},
     {"experiment": "sam-overhead", "rows": [], "verdict": "not run"}]"#;
 
-/// Everything on the page, as text; checks on the way that it is well-formed, accessible, and asks for nothing from
-/// outside.
+/// The text of the whole page; checks that it is well-formed, accessible, and needs no network.
 fn examined(page: &str) -> String {
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
     let document = roxmltree::Document::parse_with_options(page, options).unwrap();
@@ -162,7 +160,7 @@ fn examined(page: &str) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// What the scripts of a page draw.
+/// The drawings of a page's scripts.
 fn embedded(page: &str) -> Value {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"s0-data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
@@ -211,7 +209,7 @@ fn a_thousand_threads_are_shown_together() {
     assert!(page.len() < 500_000, "{} bytes", page.len());
 }
 
-/// Lets the second program nap for the first one, every round.
+/// Makes the second program nap for the first one, every round.
 #[derive(Debug)]
 struct Nap;
 
@@ -234,6 +232,7 @@ impl Policy for Nap {
     }
 }
 
+/// Holds record/why.
 #[test]
 fn naps_and_limits_are_listed_with_their_reasons() {
     let folder = Folder::new("naps");
@@ -263,6 +262,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
 }
 
 /// Where others fill the machine no goal is judged, as the run itself said; earlier releases recorded nothing of them.
+/// Holds run/busy.
 #[test]
 fn a_recording_knows_that_others_filled_the_machine() {
     let folder = Folder::new("busy");
@@ -284,7 +284,7 @@ fn a_recording_knows_that_others_filled_the_machine() {
     assert_eq!(verdict(&Seen { before: usage(0.0), during: usage(0.0) }), of_before);
 }
 
-/// A recording of the corpus as if it had been made under rules of which the first one is of another policy.
+/// A recording of the corpus, altered so that its first rule has another policy.
 fn under_rules(name: &str) -> Vec<u8> {
     let header = |header: &Header| {
         let rule = |policy: &str| RecordedRule {
@@ -297,7 +297,7 @@ fn under_rules(name: &str) -> Vec<u8> {
     written_again(name, header, &Seen::default())
 }
 
-/// A recording of the corpus with another header, and with what used the machine.
+/// A recording of the corpus with another header and added use of the machine.
 fn written_again(name: &str, header: impl Fn(&Header) -> Header, usage: &Seen) -> Vec<u8> {
     let bytes = fs::read(corpus(name)).unwrap();
     let mut recording = Recording::read(&*bytes).unwrap();
@@ -362,6 +362,7 @@ fn a_long_recording_has_no_more_points_than_a_page_can_show() {
 }
 
 /// Seconds of CPU time by application: what the recording says, and the areas on the page.
+/// Holds record/adds-up.
 #[test]
 fn areas_are_the_cpu_time_that_was_used() {
     let folder = Folder::new("areas");
@@ -389,7 +390,7 @@ fn areas_are_the_cpu_time_that_was_used() {
         {
             let values = line["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
             let area: f64 = values.zip(&lengths).map(|(cpus, length)| cpus * length).sum();
-            // Two of one name are told apart.
+            // Two with the same name stay distinct.
             let name = line["name"].as_str().unwrap().split(" (app ").next().unwrap();
             *drawn.entry(name.to_owned()).or_default() += area;
         }
@@ -406,6 +407,8 @@ fn areas_are_the_cpu_time_that_was_used() {
 }
 
 /// Whatever programs call themselves, their names end neither the data nor the page.
+/// Promise record/report-safe: A report loads nothing from outside, runs no script but its own, and escapes what
+/// comes from data.
 #[test]
 fn what_a_recording_holds_stays_data() {
     let folder = Folder::new("data");
@@ -421,7 +424,7 @@ fn what_a_recording_holds_stays_data() {
     assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
 }
 
-/// A recording of `shapes` at work on two simulated programs.
+/// A recording of `shapes` on two simulated programs.
 fn of_trials(folder: &Folder) -> String {
     let app = |name: &str, program: &str| {
         format!("[[app]]\nname = '{name}'\nprogram = '{program}'\nthreads = 2\nwork_s = 20\n")
@@ -454,7 +457,7 @@ fn trials_are_told_with_their_intervals() {
     has(&text, &["Trials", "mcf 2", trials[0]["shape"].as_str().unwrap()]);
 }
 
-/// What `sim --mix` prints.
+/// The output of `sim --mix`.
 const MIX: &str =
     r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
 
@@ -560,7 +563,7 @@ fn what_is_left_of_a_damaged_recording_is_reported() {
     let output = report(&[&cut, "-o", &out]);
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("truncated at byte"));
     has(&examined(&fs::read_to_string(&out).unwrap()), &["Note:", "truncated at byte", "rounds before it are used"]);
-    // Only the header is there: a recording without rounds.
+    // Only the header is left: a recording without rounds.
     let first = (13..whole.len()).find(|&end| cotenant_record::Recording::read(&whole[..end]).is_ok()).unwrap();
     let empty = folder.write("empty.rec", &whole[..first]);
     has(&examined(&page(&folder, &[&empty])), &["holds no rounds", "gather"]);
@@ -598,7 +601,7 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     assert!(output.status.success() && output.stdout.starts_with(b"<!DOCTYPE html>"));
 }
 
-/// Whether the first plot of who ran on CPU 1 has the colour of its second program.
+/// Whether the first plot of CPU 1's programs has the colour of its second program.
 const AS_IN_THE_KEY: &str = "(() => {
     const figure = document.querySelector('[data-plot=place-1]');
     const canvas = figure.querySelector('canvas');
@@ -611,6 +614,7 @@ const AS_IN_THE_KEY: &str = "(() => {
 })()";
 
 /// On a desk and on a phone, by day and by night.
+/// Holds record/report-safe.
 #[test]
 fn chromium_draws_it_all_without_a_complaint() {
     let folder = Folder::new("chromium");
@@ -652,6 +656,7 @@ fn chromium_draws_it_all_without_a_complaint() {
 }
 
 /// Everything in a report can be reached and opened by keys alone, and it is seen where one is.
+/// Holds record/report-safe.
 #[test]
 fn a_keyboard_is_enough_for_a_report() {
     let folder = Folder::new("keys");
@@ -710,7 +715,7 @@ fn sources_that_are_no_files_are_not_read() {
     let files = ["/dev/zero", &pipe, &huge, &long, &secret, "gone.c"];
     let regions = folder.write("regions.toml", files.map(region).concat());
     let out = folder.path("out.html");
-    // Without a limit, /dev/zero ends with the memory.
+    // Without a limit, /dev/zero exhausts the memory.
     let output = Command::new("sh")
         .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_cotenant"), "report"])
         .args([&regions, "-o", &out])

@@ -1,4 +1,4 @@
-//! `cotenant schedule` as a user meets it: queues of real programs, and whatever may happen to them.
+//! `cotenant schedule` for a user: queues of real programs, with all kinds of failures.
 
 use crate::world::{self, Manager, State, signal};
 use cotenant_testing::{TempDir, eventually, kills, pass};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// A queue in a folder of its own, with its Cotenant's state apart from everybody else's.
+/// A queue in its own folder, with a state of Cotenant apart from all others.
 struct Queue {
     dir: TempDir,
     state: State,
@@ -23,7 +23,7 @@ impl Queue {
         Self { dir, state: State::new(test), name }
     }
 
-    /// So many jobs that run until the file `stop` is there; each says who it is, and that it runs, again and again.
+    /// So many jobs that run until the file `stop` exists; each repeatedly writes its identity and a sign of life.
     fn of_loops(test: &str, jobs: usize) -> Self {
         let line = |i| format!("echo $$ > {i}.pid; while [ ! -e stop ]; do echo >> {i}.beat; sleep 0.01; done\n");
         Self::new(test, "list", &(1..=jobs).map(line).collect::<String>())
@@ -54,7 +54,7 @@ impl Queue {
         fs::read_to_string(self.path(&format!("{job}.pid"))).ok()?.trim().parse().ok()
     }
 
-    /// Lets the loops end, and waits for jobs that nobody waits for.
+    /// Ends the loops, and waits for orphaned jobs.
     fn stop(&self) {
         fs::write(self.path("stop"), "").unwrap();
     }
@@ -63,7 +63,7 @@ impl Queue {
         fs::metadata(self.path(&format!("{job}.beat"))).map_or(0, |meta| meta.len())
     }
 
-    /// Each job that was started goes on.
+    /// Each started job goes on.
     fn runs(&self, jobs: usize, case: &str) {
         for job in (1..=jobs).filter(|job| self.pid(*job).is_some()) {
             let before = self.beats(job);
@@ -105,7 +105,7 @@ fn results(summary: &Value) -> Vec<&str> {
     summary["jobs"].as_array().unwrap().iter().map(|job| job["result"].as_str().unwrap()).collect()
 }
 
-/// The mechanisms that work here.
+/// The available mechanisms.
 fn pauses(queue: &Queue) -> Vec<&'static str> {
     let works = |how: &&str| {
         let output = queue.run(&["--pause", how, "--policy", "overhead", "--logs", "probe.logs", "-q", "--anew"]);
@@ -121,6 +121,8 @@ fn mechanisms() -> Vec<&'static str> {
     pauses(&Queue::new("mechanisms", "list", "true\n"))
 }
 
+/// Promise place/schedule: `schedule` runs a queue in order and within memory, under each of its policies; a job that
+/// fails, hangs or is killed harms no other.
 #[test]
 fn every_rival_runs_every_job() {
     let lines: Vec<String> = (1..=6).map(|i| format!("echo out {i}; echo err >&2; exit $(({i} / 6))")).collect();
@@ -166,7 +168,7 @@ fn a_queue_in_toml_says_where_and_with_what() {
 #[test]
 fn rates_that_cannot_be_counted_come_from_the_store() {
     let queue = Queue::of_loops("store", 3);
-    // A line for the shell goes by the name of its first word that sets no variable.
+    // A line for the shell is named after its first word that sets no variable.
     let loss = "{ loss = 0.2, low = 0.1, high = 0.3, by = 'time' }";
     let profile = format!(
         "[app.echo]\nalone_s = 1\nper_cpu_s = {{ llc_misses = 3e6 }}\n\
@@ -244,10 +246,11 @@ fn a_list_can_come_from_standard_input() {
     assert_eq!(fs::read_to_string(queue.path("logs/2-echo.out")).unwrap(), "b\n");
 }
 
+/// Holds place/resume.
 #[test]
 fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
     for pause in mechanisms() {
-        // The first does not hear SIGTERM.
+        // The first ignores SIGTERM.
         let queue = Queue::new(
             "stop",
             "list",
@@ -265,7 +268,7 @@ fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
             assert_eq!(output.status.code(), Some(code), "{output:?}");
             let summary = json(&output);
             assert_eq!(results(&summary)[..2], ["interrupted", "interrupted"], "{summary}");
-            runs += usize::from(results(&summary)[2] == "interrupted"); // perhaps after it had said something
+            runs += usize::from(results(&summary)[2] == "interrupted"); // possibly after some output
             assert!(summary["notes"].to_string().contains("were killed"), "{summary}");
             assert!(!pids.iter().any(|pid| is_shell(*pid)), "both have ended");
             assert_eq!(queue.state.journals(), 0);
@@ -279,10 +282,11 @@ fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
     for policy in ["fifo", "mas"] {
-        // The job hears SIGTERM; those that it has started, one of them in a session of its own, do not.
+        // The job gets SIGTERM; its children, one of them in its own session, do not.
         let deaf = |job: u32| {
             format!("sh -c \"trap '' TERM; echo \\$\\$ > {job}.pid; while [ ! -e stop ]; do sleep 0.01; done\"")
         };
@@ -296,6 +300,8 @@ fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
     }
 }
 
+/// Promise place/resume: After any signal or `kill -9` of `schedule` no job stays paused, and `--resume` goes on with
+/// the queue.
 #[test]
 fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
     let mechanisms = mechanisms();
@@ -310,7 +316,7 @@ fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
         let guardian = batch.guardian();
         match (round % 5, guardian) {
             (4, Some(guardian)) => {
-                // Both at once: neither makes up for the other.
+                // Both at once: neither compensates for the other.
                 for name in ["STOP", "KILL"] {
                     signal(name, batch.pid());
                     signal(name, guardian);
@@ -345,13 +351,14 @@ fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
     for pause in mechanisms() {
         let queue = Queue::of_loops("waiting", 3);
         let batch = queue.mas(&["--pause", pause]);
         eventually("all have begun", || (1..=3).all(|job| queue.pid(job).is_some()));
-        // Two of three wait at any moment: one of two kills at least hits one that does.
+        // Two of three wait at any moment: at least one of two kills hits a waiting one.
         for job in [1, 2] {
             signal("KILL", queue.pid(job).unwrap());
         }
@@ -366,6 +373,7 @@ fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn what_a_job_leaves_behind_runs_on() {
     for pause in mechanisms() {
@@ -381,6 +389,7 @@ fn what_a_job_leaves_behind_runs_on() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn a_full_disk_is_the_jobs_own_failure() {
     let queue = Queue::new("full", "list", "echo a\necho b > /dev/full\necho c\n");

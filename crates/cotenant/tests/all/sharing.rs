@@ -14,12 +14,12 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Processes of Python, which map what the script says and wait until their input ends.
+/// Processes of Python that map what the script requests and wait until their input ends.
 struct Family(Child, Vec<u32>);
 
 impl Family {
-    /// A parent and a child that share 4 MiB without a name; the script gets the child's id printed. `None`, said
-    /// aloud, where there is no Python.
+    /// A parent and a child that share 4 MiB anonymously; the script prints the child's id. `None`, with a message,
+    /// without Python.
     fn new() -> Option<Self> {
         let script = "import mmap, os, sys\n\
                       m = mmap.mmap(-1, 4 << 20)\n\

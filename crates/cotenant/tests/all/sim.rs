@@ -61,6 +61,7 @@ fn refused(name: &str, scenario: &str, machine: &str, args: &[&str], code: i32, 
     assert!(output.stdout.is_empty(), "{says}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_scenarios_are_refused_where_they_are_wrong() {
     let program = "[program.p]\ncpi = 1\nllc_apki = 1\nfootprint_bytes = 1e6\nmiss_ratio = [[1e5, 0.5]]\n";
@@ -101,6 +102,7 @@ fn wrong_scenarios_are_refused_where_they_are_wrong() {
     }
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_machines_policies_and_ends_are_refused() {
     let dry = MACHINE.replace("memory_gbs = 40", "memory_gbs = 0");
@@ -246,6 +248,7 @@ fn the_seed_that_is_named_is_recorded() {
     assert!(!one.is_empty() && one == recorded("1") && one != recorded("2"));
 }
 
+/// Holds place/papers.
 #[test]
 fn heuristic_measures_what_it_needs() {
     let marked = format!("{GOOD}latency_sensitive = true\n");

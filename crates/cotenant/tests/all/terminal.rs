@@ -1,4 +1,4 @@
-//! The binary in a real terminal, which `script` (util-linux) makes: job control, progress, colour.
+//! The binary in a real terminal, made by `script` (util-linux): job control, progress, colour.
 
 use cotenant_testing::{TempDir, eventually};
 use std::fs;
@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 
-/// What bash writes once it has set the terminal for reading a line (bracketed paste on); what is typed before that can
-/// get lost.
+/// Bash writes this once the terminal is ready for a line (bracketed paste on); earlier input can get lost.
 const PROMPT: &str = "\x1b[?2004h";
 
-/// A command line in a terminal of its own.
+/// A command line in its own terminal.
 struct Terminal {
     script: Child,
     screen: Receiver<Vec<u8>>,
@@ -24,7 +23,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// `None`, said aloud, where there is no `script` or it cannot have a terminal.
+    /// `None`, reported, without `script` or a terminal for it.
     fn start(line: &str) -> Option<Self> {
         let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
         if !probe.is_ok_and(|out| out.status.success()) {
@@ -63,7 +62,7 @@ impl Terminal {
         stdin.flush().unwrap();
     }
 
-    /// Waits until the screen shows it, and forgets what came before it, which is returned.
+    /// Waits until the screen shows it; returns and drops the output before it.
     fn shows(&mut self, text: &str) -> String {
         let end = Instant::now() + Duration::from_secs(300);
         loop {
@@ -79,7 +78,7 @@ impl Terminal {
         }
     }
 
-    /// The exit code, and what the terminal has shown since the last look.
+    /// The exit code, and the terminal's output since the last look.
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.script.wait().unwrap().code();
         for bytes in &self.screen {
@@ -107,6 +106,7 @@ fn control_c_ends_the_command_and_the_summary_follows() {
     assert_eq!(terminal.end().0, Some(130));
 }
 
+/// Holds run/transparent.
 #[test]
 fn control_z_stops_both_and_fg_resumes_both() {
     let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
@@ -118,7 +118,7 @@ fn control_z_stops_both_and_fg_resumes_both() {
     terminal.shows("cat'\r\n");
     terminal.shows(PROMPT);
     terminal.types("fg; echo code $?\n");
-    terminal.shows("cat'\r\n"); // fg says what it resumes
+    terminal.shows("cat'\r\n"); // fg prints the resumed command
     terminal.types("still here\n");
     terminal.shows("still here\r\nstill here");
     terminal.types("\x04");
@@ -128,6 +128,7 @@ fn control_z_stops_both_and_fg_resumes_both() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/transparent.
 #[test]
 fn a_full_screen_program_keeps_its_terminal() {
     let Some(mut terminal) =
@@ -141,6 +142,7 @@ fn a_full_screen_program_keeps_its_terminal() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn the_table_of_a_queue_keeps_to_the_terminal() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-queue-{}", std::process::id()));
@@ -148,19 +150,20 @@ fn the_table_of_a_queue_keeps_to_the_terminal() {
     fs::write(folder.join("list"), "until [ -e go ]; do sleep 0.05; done\n".repeat(10)).unwrap();
     let line = format!("stty cols 40 rows 6; cd {} && {COTENANT} schedule --policy linux list", folder.display());
     let Some(mut terminal) = Terminal::start(&line) else { return };
-    // A line for the cursor, one for the bar, one for those that are left out: three jobs.
+    // A line for the cursor, one for the bar, one for the omitted jobs: three jobs are shown.
     terminal.shows("0 of 10 j…\x1b[K");
     terminal.shows("  3-until");
     terminal.shows("  and 7 more\x1b[K");
-    terminal.shows("\x1b[5A\r"); // drawn anew in the same place
+    terminal.shows("\x1b[5A\r"); // redrawn in the same place
     fs::write(folder.join("go"), "").unwrap();
-    terminal.shows("\x1b[J"); // erased before anything else is said
+    terminal.shows("\x1b[J"); // erased before other output
     terminal.shows("10 jobs under linux");
     let (code, _) = terminal.end();
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(code, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn comparing_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-{}", std::process::id()));
@@ -171,7 +174,7 @@ fn comparing_shows_how_far_it_is() {
     let Some(mut terminal) = Terminal::start(&line) else { return };
     terminal.shows("run 1 of 4 (without), ");
     fs::write(&go, "").unwrap();
-    terminal.shows("\r\x1b[K"); // erased before anything else is said
+    terminal.shows("\r\x1b[K"); // erased before other output
     terminal.shows("pair   2:");
     let (code, rest) = terminal.end();
     fs::remove_dir_all(&folder).unwrap();
@@ -179,6 +182,7 @@ fn comparing_shows_how_far_it_is() {
     assert!(rest.contains("speed-up with auto"), "{rest}");
 }
 
+/// Holds run/terminal.
 #[test]
 fn comparing_windows_shows_how_far_it_is() {
     let line = format!(
@@ -193,6 +197,7 @@ fn comparing_windows_shows_how_far_it_is() {
     assert_eq!(code, Some(130));
 }
 
+/// Holds run/terminal.
 #[test]
 fn a_long_simulation_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-sim-{}", std::process::id()));
@@ -208,6 +213,7 @@ fn a_long_simulation_shows_how_far_it_is() {
     assert_eq!(code, Some(130));
 }
 
+/// Holds run/terminal.
 #[test]
 fn a_workload_shows_how_far_it_is_while_it_runs() {
     let folder = TempDir::new("terminal-bench");
@@ -224,6 +230,7 @@ fn a_workload_shows_how_far_it_is_while_it_runs() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn characterizing_shows_how_far_it_is_while_the_command_runs() {
     let folder = TempDir::new("terminal-characterize");
@@ -239,18 +246,19 @@ fn characterizing_shows_how_far_it_is_while_the_command_runs() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn calibrating_shows_how_far_it_is() {
     let folder = TempDir::new("terminal-calibrate");
     let only = "--only clock,migration,bandwidth -o calibrated.toml";
     let line = format!("cd {} && {COTENANT} calibrate {only}", folder.path().display());
     let Some(mut terminal) = Terminal::start(&line) else { return };
-    terminal.shows(" % "); // no figure of it is there yet
+    terminal.shows(" % "); // no figure of it is known yet
     terminal.shows("written to calibrated.toml");
     assert_eq!(terminal.end().0, Some(0));
 }
 
-/// What a command shows on standard output in a terminal of 80 columns, without colours.
+/// The output of a command in a terminal of 80 columns, without colours.
 fn shown(folder: &Path, line: &str) -> Option<String> {
     let line = format!(
         "cd {0} && export XDG_DATA_HOME={0} && stty cols 80 rows 24 && {COTENANT} {line} 2>errors",
@@ -266,6 +274,8 @@ fn shown(folder: &Path, line: &str) -> Option<String> {
     )
 }
 
+/// Promise run/terminal: Tables fit the terminal without exponents, colour is for terminals only, and whatever takes
+/// longer than 2 s shows its progress.
 #[test]
 fn tables_fit_the_terminal_and_have_no_exponents() {
     let folder = TempDir::new("terminal-tables");
@@ -315,6 +325,7 @@ fn tables_fit_the_terminal_and_have_no_exponents() {
     }
 }
 
+/// Holds run/terminal.
 #[test]
 fn colour_is_for_terminals_that_want_it() {
     let help = |line: &str| Terminal::start(line).map(Terminal::end);
@@ -361,14 +372,15 @@ fn a_closed_terminal_ends_attaching_and_gives_back() {
     assert!(target.wait().unwrap().success());
 }
 
-/// What takes a terminal, and what gives it back.
+/// The sequences that take a terminal, and those that restore it.
 const TAKEN: &str = "\x1b[?1049h";
 const GIVEN_BACK: &str = "\x1b[?1049l";
 
-/// `cotenant top` in a terminal, which is as it was before when it has ended.
+/// `cotenant top` in a terminal, which is restored at its end.
 const TOP: &str = "stty cols 80 rows 24; before=$(stty -g)";
 const AFTER: &str = "code=$?; test \"$before\" = \"$(stty -g)\" || echo it is not as it was; exit $code";
 
+/// Holds daemon/top.
 #[test]
 fn top_obeys_keys_and_gives_the_terminal_back() {
     let Some(mut terminal) = Terminal::start(&format!("{TOP}; {COTENANT} top --no-daemon; {AFTER}")) else { return };
@@ -390,6 +402,7 @@ fn top_obeys_keys_and_gives_the_terminal_back() {
     assert!(rest.contains(GIVEN_BACK) && !rest.contains("not as it was"), "{rest:?}");
 }
 
+/// Holds daemon/top.
 #[test]
 fn top_gives_the_terminal_back_on_a_signal() {
     for (signal, ended) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
@@ -405,6 +418,7 @@ fn top_gives_the_terminal_back_on_a_signal() {
     }
 }
 
+/// Holds daemon/top.
 #[test]
 fn control_z_gives_the_terminal_back_and_fg_takes_it_again() {
     let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
@@ -449,7 +463,7 @@ fn top_travels_through_a_recording() {
     };
     terminal.shows(TAKEN);
     terminal.shows("recording a.rec, observed");
-    terminal.shows(" of "); // of more than nine, so that all of it is written again
+    terminal.shows(" of "); // of more than nine, so that the whole text is written again
     terminal.types("\x1b[H"); // home
     terminal.shows("moment 1");
     terminal.types("\x1b[C"); // right
@@ -466,7 +480,7 @@ fn who_waits_for_a_pipe_can_be_interrupted() {
     let pipe = dir.path().join("jobs");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut waits = Command::new(COTENANT).arg("schedule").arg(&pipe).spawn().unwrap();
-    // Opened only once it has opened the other end.
+    // Opened once the other end is open.
     let writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     let pid = waits.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());

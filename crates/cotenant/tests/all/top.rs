@@ -1,4 +1,6 @@
-//! `cotenant top` without a daemon: what it sees of this machine, as root and as anybody, and of recordings.
+//! `cotenant top` without a daemon: its view of this machine, as root and as any user, and of recordings.
+//!
+//! Holds daemon/top.
 
 use crate::world::{binary, is_root, skip};
 use cotenant_record::Recording;
@@ -8,7 +10,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 
-/// A program that keeps a CPU busy, of a name that no other test has.
+/// A program that keeps a CPU busy, with a unique name.
 struct Busy {
     name: String,
     folder: TempDir,
@@ -49,7 +51,7 @@ fn our_own_look_sees_what_runs_and_where() {
     let busy = Busy::start("top-own", None);
     let look = || picture(&Command::new(binary()).args(["top", "--no-daemon", "--json"]).output().unwrap());
     let mut picture = look();
-    // On a busy machine it may not have run in a look.
+    // On a busy machine it may not have run during a look.
     eventually("a busy program has run in a look", || {
         let runs =
             service(&picture, &busy.name).is_some_and(|found| found["cpus"].as_f64().is_some_and(|cpus| cpus > 0.0));
@@ -95,7 +97,7 @@ fn a_recording_is_shown_at_any_time() {
     let mut seconds = 1;
     let mut rounds = Vec::new();
     eventually("a recording has a middle", || {
-        // Busy to its end: a sleeper on a busy machine may be seen to run at its start alone.
+        // Busy to its end: on a busy machine a sleeper may only be seen running at its start.
         let busy = format!("timeout {seconds} sh -c 'while :; do :; done'; true");
         let recorded = run(&["record", "-q", "-o", "a.rec", "--interval", "20ms", "--", "sh", "-c", &busy]);
         assert!(recorded.status.success(), "{recorded:?}");
@@ -111,7 +113,7 @@ fn a_recording_is_shown_at_any_time() {
         let shown = at(time);
         let number = |n: usize| serde_json::json!({"number": n + 1, "of": of});
         assert_eq!((&shown["moment"], shown["at_s"].as_f64()), (&number(i), Some(time)), "{rounds:?}");
-        // One moment stands until the next.
+        // A moment lasts until the next one.
         let next = rounds.get(i + 1).map_or(time, |next| f64::midpoint(time, next.0));
         assert_eq!(at(next)["moment"], number(i), "{rounds:?}");
     }
@@ -133,6 +135,7 @@ fn a_recording_is_shown_at_any_time() {
 }
 
 /// Recordings of every policy that an earlier release wrote, with naps, limits, counters and pages.
+/// Holds record/old.
 #[test]
 fn recordings_of_before_are_shown() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/corpus/0.1.0/recordings");

@@ -1,4 +1,4 @@
-//! Rounds of very unequal lengths, most of them glances: what is shown is what was used.
+//! Rounds of very unequal lengths, most of them very short: shown usage equals real usage.
 
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A small generator: the same recordings for the same seed.
+/// A small generator with the same recordings for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -30,14 +30,14 @@ impl Random {
     }
 }
 
-/// A machine of a few CPUs on which tasks run, and move, and other programs beside them.
+/// A machine of a few CPUs with tasks that run and move, and other programs.
 struct Made {
     random: Random,
     header: Header,
     cpus: usize,
     tasks: Vec<Task>,
     busy_ns: Vec<u64>,
-    /// In what steps busy time is counted.
+    /// The unit in which busy time is counted.
     tick_ns: u64,
 }
 
@@ -46,13 +46,13 @@ struct Task {
     cpu: usize,
     ran_ns: u64,
     moves: u64,
-    /// How much of the time it wants to run, how likely it moves in a round, and whether its moves are counted.
+    /// The share of the time it runs, its probability of a move in a round, and whether its moves are counted.
     wants: f64,
     restless: f64,
     counted: bool,
 }
 
-/// What a recording holds, as the kernel would say it.
+/// The content of a recording in the kernel's terms.
 struct Truth {
     bytes: Vec<u8>,
     end_s: f64,
@@ -89,7 +89,7 @@ impl Made {
         Self { random, header, cpus, tasks, busy_ns: vec![0; cpus], tick_ns }
     }
 
-    /// Lets so many nanoseconds pass.
+    /// Advances by so many nanoseconds.
     fn play(&mut self, ns: u64) {
         let mut left = vec![ns as f64; self.cpus];
         for task in &mut self.tasks {
@@ -113,7 +113,7 @@ impl Made {
         }
     }
 
-    /// How long each CPU was busy, as the kernel tells it.
+    /// Busy time of each CPU as reported by the kernel.
     fn told_ns(&self) -> impl Iterator<Item = u64> {
         self.busy_ns.iter().map(|ns| ns / self.tick_ns * self.tick_ns)
     }
@@ -153,7 +153,7 @@ impl Made {
         let begin: Vec<u64> = self.tasks.iter().map(|task| task.ran_ns).collect();
         let (mut at, mut looked, mut busy) = (Time::default(), Time::default(), vec![(0.0, vec![0.0; self.cpus])]);
         while at.as_secs_f64() < seconds {
-            // 0.1 to 134 ms, the short ones as likely as the long ones.
+            // 0.1 to 134 ms, with short ones as likely as long ones.
             let ns = 1e5 * 1_340_f64.powf(self.random.part());
             let length = Duration::from_nanos(ns as u64);
             self.play(length.as_nanos() as u64);
@@ -234,6 +234,7 @@ fn near(shown: f64, own: f64) -> bool {
     (shown - own).abs() <= own * 0.01 + 1e-3
 }
 
+/// Holds record/adds-up.
 #[test]
 fn what_is_shown_adds_up_to_what_was_used() {
     for seed in 1..=12 {
@@ -247,7 +248,7 @@ fn what_is_shown_adds_up_to_what_was_used() {
         let rows: Vec<(f64, f64)> = begins.zip(ends.iter().copied()).collect();
         let plots = data["history"]["plots"].as_array().unwrap();
         let values = |line: &Value| serde_json::from_value::<Vec<Option<f64>>>(line["values"].clone()).unwrap();
-        // CPU time of each application: in the table, and over all places.
+        // CPU time of each application: in the table, and summed over all places.
         let mut over_time: BTreeMap<String, f64> = BTreeMap::new();
         for line in plots.iter().filter(|p| p["part"] == "places").flat_map(|p| p["lines"].as_array().unwrap()) {
             let sum = rows.iter().zip(values(line)).map(|((from, to), cpus)| cpus.unwrap_or(0.0) * (to - from));
@@ -258,7 +259,7 @@ fn what_is_shown_adds_up_to_what_was_used() {
             assert!(near(mean * truth.end_s, *own), "seed {seed}: {app} {mean} CPUs, in fact {}", own / truth.end_s);
             assert!(near(over_time[app], *own), "seed {seed}: {app} {} s in plots, in fact {own}", over_time[app]);
         }
-        // No CPU did more than the kernel says, but for a tick or two of each, nor more than it can.
+        // No CPU has more than the kernel's time, except for a tick or two of each, nor more than possible.
         for cpu in 0..truth.busy[0].1.len() {
             let id = format!("place-{cpu}");
             let plot = plots.iter().find(|plot| plot["id"] == id.as_str()).unwrap();

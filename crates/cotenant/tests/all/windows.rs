@@ -1,4 +1,4 @@
-//! `cotenant compare -p`: did it help, on a program that never ends?
+//! `cotenant compare -p`: the effect on a program that never ends.
 
 use crate::world::{Pin, State, all_have, is_root, signal, skip};
 use cotenant_measure::windows::order;
@@ -8,7 +8,7 @@ use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tells a copy of this test binary into which folder it writes that it runs.
+/// The variable with the folder in which a copy of this test binary reports that it runs.
 const FOLDER: &str = "COTENANT_WINDOWS_FOLDER";
 
 /// The program that the other tests compare; nothing when it is run as a test. It works three times as fast where it
@@ -21,7 +21,7 @@ fn program() {
     for round in 0_u64.. {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let alone = status.lines().any(|l| l.starts_with("Cpus_allowed_list:") && !l.contains(['-', ',']));
-        // By the clock: what is reported late is not lost.
+        // By the clock: a late report is not lost.
         while done < begin.elapsed().as_millis() as u64 {
             cotenant_rt::units(if alone { 3 } else { 1 });
             done += 1;
@@ -84,6 +84,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Holds run/compare.
 #[test]
 fn a_policy_that_helps_is_found_out() {
     let Some(pin) = Pin::find() else { return };
@@ -107,7 +108,7 @@ fn a_policy_that_helps_is_found_out() {
     assert!(report["moves"].as_u64().unwrap() >= 4, "one in each window with it: {report}");
     assert!(all_have(program.pid(), &pin.own) && state.journals() == 0, "everything was given back");
 
-    // The same for people, with a policy that does nothing.
+    // The same in words, with a policy without decisions.
     let mut nothing = state.cotenant(&["compare", "-p", &program.pid().to_string(), "--policy", "none"]);
     let output = nothing.args(windows).args(["--interval", "10ms"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -115,6 +116,7 @@ fn a_policy_that_helps_is_found_out() {
     assert!(text.starts_with("progress: ") && text.contains("; higher is better\n"), "{text}");
 }
 
+/// Holds run/compare.
 #[test]
 fn everything_is_given_back_after_each_window_and_on_every_signal() {
     let Some(pin) = Pin::find() else { return };
@@ -149,6 +151,7 @@ fn everything_is_given_back_after_each_window_and_on_every_signal() {
     program.kill();
 }
 
+/// Holds run/compare.
 #[test]
 fn a_program_that_ends_meanwhile_is_judged_by_its_complete_windows() {
     let Some(pin) = Pin::find() else { return };
@@ -168,6 +171,7 @@ fn a_program_that_ends_meanwhile_is_judged_by_its_complete_windows() {
     assert!(notes.contains("what was compared ended after ") && notes.contains("of 1000 pairs"), "{notes}");
 }
 
+/// Holds run/compare.
 #[test]
 fn a_metric_that_tells_nothing_ends_it_soon_with_a_code() {
     let Some(pin) = Pin::find() else { return };
@@ -198,7 +202,7 @@ struct Postgres {
 impl Postgres {
     const PORT: &str = "47654";
 
-    /// `None`, said aloud, where it cannot be had.
+    /// `None`, reported, if it is unavailable.
     fn start() -> Option<Self> {
         let folder = TempDir::new("windows-postgres");
         let data = folder.path().display();

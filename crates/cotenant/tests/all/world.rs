@@ -1,4 +1,4 @@
-//! What the tests share: the binary in a state folder of its own, and a program whose threads come and go.
+//! Shared by the tests: the binary in its own state folder, and a program whose threads start and end.
 
 use cotenant_testing::{Player, TempDir, eventually};
 use std::collections::BTreeSet;
@@ -12,19 +12,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Says why a test proves nothing here: it counts as skipped.
+/// Prints why a test proves nothing here: it counts as skipped.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Says what a test does not try here; for the rest of it, it counts.
+/// Prints what a test omits here; the rest counts.
 pub fn skip_in_part(why: &str) {
     eprintln!("skipped in part: {why}");
 }
 
-/// Where everything is to be pinned.
+/// The target of all pins.
 pub struct Pin {
-    /// The mask that a process of this test has by itself, as `/proc` shows it.
+    /// The original mask of a process of this test, as `/proc` shows it.
     pub own: String,
     /// The CPU to which everything is pinned.
     pub cpu: String,
@@ -40,7 +40,7 @@ pub fn binary() -> String {
 }
 
 impl Pin {
-    /// `None`, said aloud, where there is no choice.
+    /// `None`, with a message, without a choice.
     pub fn find() -> Option<Self> {
         let own = mask("/proc/self/status");
         let cpus = own.split(',').flat_map(|range| {
@@ -86,8 +86,8 @@ fn unshared(script: &str) -> Command {
     command
 }
 
-/// The folder where a test's Cotenants keep their journals, and nobody else's. Root's is always the same one: there
-/// the folder is mounted over it, for Cotenant alone.
+/// The folder of a test's journals, for its Cotenants only. Root's is fixed, so the folder is mounted over it for
+/// Cotenant only.
 pub struct State {
     dir: TempDir,
     mount: &'static str,
@@ -98,7 +98,7 @@ impl State {
         Self { dir: TempDir::new(test), mount: "mount --bind \"$STATE\" /run/cotenant" }
     }
 
-    /// One without room for a journal; `None`, said aloud, where there can be none.
+    /// One without space for a journal; `None`, with a message, if impossible.
     pub fn full(test: &str) -> Option<Self> {
         if !may_mount() {
             skip("a full disk takes the right to mount one");
@@ -125,8 +125,8 @@ impl State {
         self.dir.path()
     }
 
-    /// Cotenant with these arguments, started by a shell that did `first`. Signals have their usual effects, even
-    /// where whoever runs the tests ignores some. Standard input and output are pipes.
+    /// Cotenant with these arguments, started by a shell after `first`. Signals have their usual effects, even if the
+    /// tests' caller ignores some. Standard input and output are pipes.
     pub fn cotenant_after(&self, first: &str, args: &[&str]) -> Command {
         let cotenant = binary();
         let run = format!("{first}\nexec env --default-signal '{cotenant}' \"$@\"");
@@ -138,7 +138,7 @@ impl State {
             command
         };
         command.arg("cotenant").args(args).env("STATE", self.dir.path());
-        // No settings of whoever runs the tests.
+        // Independent of the settings of the tests' user.
         command
             .env("XDG_STATE_HOME", self.dir.path())
             .env("XDG_CONFIG_HOME", "/proc/nonexistent")
@@ -157,7 +157,7 @@ impl State {
         Manager::start(self.cotenant(&args))
     }
 
-    /// Journals that lie there.
+    /// Number of journals there.
     pub fn journals(&self) -> usize {
         let below = |dir: &Path| fs::read_dir(dir).map_or(0, |d| d.flatten().filter(|e| is_journal(&e.path())).count());
         below(self.path()) + below(&self.path().join("cotenant"))
@@ -172,7 +172,7 @@ fn is_journal(path: &Path) -> bool {
 pub struct Manager(Option<Child>);
 
 impl Manager {
-    /// Starts one; what it says is kept.
+    /// Starts one; its output is kept.
     pub fn start(mut command: Command) -> Self {
         Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
@@ -181,7 +181,7 @@ impl Manager {
         self.0.as_ref().unwrap().id()
     }
 
-    /// Its guardian, where there is one already.
+    /// Its guardian, once started.
     pub fn guardian(&self) -> Option<u32> {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -189,14 +189,14 @@ impl Manager {
         children.find(|pid| comm(*pid) == "cotenant-guard")
     }
 
-    /// Waits for its end, and for all that it said.
+    /// Waits for its end and all its output.
     pub fn output(mut self) -> Output {
         let child = self.0.as_mut().unwrap();
         eventually("Cotenant ends", || child.try_wait().unwrap().is_some());
         self.0.take().unwrap().wait_with_output().unwrap()
     }
 
-    /// Waits for its end; what it said on standard error, and its exit code.
+    /// Waits for its end; returns its standard error and exit code.
     pub fn end(self) -> (String, Option<i32>) {
         let out = self.output();
         (String::from_utf8_lossy(&out.stderr).into_owned(), out.status.code())
@@ -242,16 +242,16 @@ pub fn all_have(pid: u32, mask: &str) -> bool {
     !masks.is_empty() && masks.iter().all(|m| m == mask)
 }
 
-/// All threads of a process have that mask. A thread that was being born while its parent got it has copied the mask
-/// from before, and comes to light with that.
+/// All threads of a process have that mask. A thread under creation has copied its parent's former mask, and appears
+/// with it.
 pub fn all_but_newborn_have(what: &str, pid: u32, mask: &str) {
     let all = masks(pid);
     let late = all.iter().filter(|m| *m != mask).count();
     assert!(!all.is_empty() && late <= 1 + all.len() / 50, "{what}: {all:?}");
 }
 
-/// Waits until all threads of a process have that mask that are there now, and looks whether those that come next have
-/// it, too, but for the newborn, which the next round places.
+/// Waits until all current threads of a process have that mask, and checks later ones, except for the newest, which the
+/// next round places.
 pub fn settle(what: &str, pid: u32, mask: &str) {
     let without = || -> BTreeSet<OsString> {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -272,10 +272,10 @@ pub fn sleeper() -> Player {
     Player::start(command)
 }
 
-/// Tells a copy of this test binary to be the program.
+/// Makes a copy of this test binary the program.
 const THREADS: &str = "COTENANT_HARM_THREADS";
 
-/// The program: so many threads, some of which come and go.
+/// The program with this number of threads, some of them short-lived.
 pub fn crowd(threads: usize) -> Player {
     let [program, args @ ..] = crowd_words(threads);
     let mut command = Command::new(program);
@@ -291,7 +291,7 @@ pub fn crowd_words(threads: usize) -> [String; 6] {
     ["env".to_owned(), format!("{THREADS}={threads}"), this, a, b, c]
 }
 
-/// What the copy does: says `@ready`, then obeys what it reads until the end of that.
+/// The copy prints `@ready`, then carries out commands until the end of its input.
 pub fn program() {
     let Some(threads) = std::env::var(THREADS).ok().and_then(|n| n.parse::<usize>().ok()) else {
         return skip("other tests start it as a program");
@@ -308,7 +308,7 @@ pub fn program() {
     println!("@ready {}", std::process::id());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.as_str() {
-            // Forks twice, in a session of its own: nothing but its mask says whose it is.
+            // Forks twice, in its own session: only its mask identifies its origin.
             "daemon" => {
                 let script = "setsid sleep 1000 <&- >&- 2>&- & echo $!";
                 let out = Command::new("sh").args(["-c", script]).output().unwrap();
@@ -322,7 +322,7 @@ pub fn program() {
     std::process::exit(0);
 }
 
-/// Keeps so many threads alive that live for some milliseconds.
+/// Keeps this number of threads alive, each for some milliseconds.
 fn come_and_go(count: usize) {
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
     let starter = std::thread::current();
@@ -333,7 +333,7 @@ fn come_and_go(count: usize) {
         ALIVE.fetch_add(1, Ordering::Relaxed);
         let starter = starter.clone();
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20)); // how long it lives
+            std::thread::sleep(Duration::from_millis(20)); // its lifetime
             ALIVE.fetch_sub(1, Ordering::Relaxed);
             starter.unpark();
         });

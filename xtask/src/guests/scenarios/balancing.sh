@@ -1,4 +1,5 @@
 # The kernel moves memory after threads: `auto` finds out all the same that a program is faster with its threads on one node, once memory has settled, and says what balancing means.
+# Holds place/shapes.
 . /scenarios/lib.sh
 echo 1 >/proc/sys/kernel/numa_balancing
 cotenant doctor >/tmp/doctor

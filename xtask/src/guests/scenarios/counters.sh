@@ -1,4 +1,5 @@
 # The PMU's cycles and instructions arrive in a recording, as rates of the thread that ran.
+# Holds see/counters.
 . /scenarios/lib.sh
 cotenant doctor >/tmp/doctor
 grep -q 'Counters: core PMU' /tmp/doctor || { cat /tmp/doctor; fail "doctor does not see the PMU"; }

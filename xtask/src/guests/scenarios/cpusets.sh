@@ -1,4 +1,5 @@
 # A control group's cpuset forbids, shrinks and grows while Cotenant runs: it places inside, and only there.
+# Holds undo/allowed-cpus.
 . /scenarios/lib.sh
 make_box() { echo "$1" >/sys/fs/cgroup/box/cpuset.cpus; }
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control

@@ -1,4 +1,5 @@
 # DAMON tells which memory a program accesses: its thread goes there, though most of its memory is elsewhere; and the monitor is gone at the end.
+# Holds see/memory.
 . /scenarios/lib.sh
 [ -e /sys/kernel/mm/damon ] || skip "Linux $(uname -r) has no DAMON"
 export SPIN_BUSY=1 SPIN_NODE=3 SPIN_TOUCH=1

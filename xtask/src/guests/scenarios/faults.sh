@@ -1,5 +1,6 @@
 # What the kernel's NUMA balancing has found out tells the threads of a process apart: each goes to the memory that it accesses, the first to node 3 and
 # the second to node 1. By any other means here they have the same memory.
+# Holds see/memory.
 . /scenarios/lib.sh
 export SPIN_BUSY=1 SPIN_OWN=31
 cotenant doctor >/tmp/doctor

@@ -1,4 +1,5 @@
 # A frozen program: Cotenant neither hangs nor forgets it; it ends at once when asked, and the thawed program has its masks again.
+# Holds undo/allowed-cpus.
 . /scenarios/lib.sh
 mkdir -p /sys/fs/cgroup/cold
 start_spin 2 3

@@ -1,4 +1,5 @@
 # A CPU is switched off and on under threads that are placed on it: Cotenant goes on, blames nobody, and gives back what it took.
+# Holds undo/allowed-cpus.
 . /scenarios/lib.sh
 start_spin 2 3
 manage attach -p "$spin" --policy static --map "$(map 0 1)" --pin cpu --interval 100ms -v

@@ -1,4 +1,5 @@
 # A large process is looked at by pages drawn at random, where the kernel has idle page tracking: its thread goes to what it accesses.
+# Holds see/memory.
 . /scenarios/lib.sh
 [ -e /sys/kernel/mm/page_idle ] || skip "Linux $(uname -r) has no idle page tracking"
 export SPIN_BUSY=1 SPIN_MIB=320 SPIN_NODE=1 SPIN_TOUCH=0

@@ -1,4 +1,5 @@
 # `qos --means auto` climbs from the mildest means on, each where the one before does not do: the background, another place, naps, cpu.max.
+# Holds qos/means.
 . /scenarios/lib.sh
 echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
 # What the program of high priority does: 100, but 1 once there is harm and the other one has run since the last look.

@@ -1,4 +1,5 @@
 # A process with 200,000 mappings, three times as many as are read: Cotenant says that they are too many, keeps to its budget and its memory, and ends.
+# Holds see/large-processes.
 . /scenarios/lib.sh
 echo 250000 >/proc/sys/vm/max_map_count
 export SPIN_BUSY=1 SPIN_NODE=1 SPIN_MAPPINGS=200000

@@ -1,4 +1,5 @@
 # Naps of an unmodified program by `cgroup.freeze`, in a group of ours and in somebody else's: however Cotenant ends, nothing stays frozen.
+# Holds undo/limits.
 . /scenarios/lib.sh
 # Nobody tells the speed, so the first pause, which measures it alone, goes on and on.
 long='cmd:echo 1,every=30s'

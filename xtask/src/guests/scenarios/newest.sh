@@ -1,4 +1,5 @@
 # The newest kernel: what Cotenant needs of it is there, and a run goes from its start to its end.
+# Holds see/guests.
 . /scenarios/lib.sh
 case $(uname -r) in [0-6].*) fail "this is Linux $(uname -r)" ;; esac
 tracing

@@ -1,4 +1,5 @@
 # `sam` takes a thread to its memory on the other node. There is no PMU: the rate of remote accesses comes from the application's profile.
+# Holds see/guests.
 . /scenarios/lib.sh
 machine
 last=$(($(nproc) - 1))

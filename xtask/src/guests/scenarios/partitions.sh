@@ -1,4 +1,5 @@
 # A partition takes CPUs away from everybody else, while Cotenant runs: no thread is placed on them, and those inside are placed inside.
+# Holds undo/allowed-cpus.
 . /scenarios/lib.sh
 box=/sys/fs/cgroup/box
 partition() {

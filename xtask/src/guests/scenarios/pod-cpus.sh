@@ -1,5 +1,6 @@
 # The kubelet gives a pod two CPUs of its own (static CPU manager): it is left alone there, and the threads of another
 # pod are placed inside what this leaves to the others, as that shrinks and grows.
+# Holds cluster/kubelet.
 . /scenarios/node.sh
 start_node
 rm -f $install/*

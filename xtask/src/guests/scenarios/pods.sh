@@ -1,4 +1,5 @@
 # A real kubelet and containerd: the agent's pod, as the chart installs it, learns of two others by NRI and throttles the one for the other. Killed in the middle of a pause, with its guardian, it is started again by the kubelet and first gives back what it left. A pod that stands still can be ended, and so can the agent.
+# Holds cluster/kubelet.
 . /scenarios/node.sh
 start_node
 cp /pods/database.yaml /pods/batch.yaml $install/

@@ -1,4 +1,5 @@
 # PSI of control groups: a service is short of CPUs while a program beside it computes, and status says so.
+# Holds see/waits.
 . /scenarios/lib.sh
 patience=30 # to ask takes the emulator a second
 cotenant doctor >/tmp/doctor

@@ -1,4 +1,5 @@
 # `qos --means quota` with the cpu controller of cgroup v2: cpu.max is written, the program is held to it, and it is lifted however Cotenant ends.
+# Holds undo/limits.
 . /scenarios/lib.sh
 around=/sys/fs/cgroup home=/
 echo +cpu >$around/cgroup.subtree_control

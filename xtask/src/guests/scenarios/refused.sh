@@ -1,4 +1,5 @@
 # Where naps are refused, a limit of CPU time comes: no freezer, so pauses by SIGSTOP, and none below 20 ms. The program's user keeps it on one CPU.
+# Holds qos/means.
 . /scenarios/lib.sh
 umount /sys/fs/cgroup
 mkdir /tmp/cpu

@@ -1,4 +1,5 @@
 # Masks come back after SIGTERM, after `kill -9` of Cotenant, of its guardian, and, by `cotenant restore`, of both.
+# Holds undo/masks.
 . /scenarios/lib.sh
 start_spin 2 3
 begin() {

@@ -1,4 +1,5 @@
 # Another program sets masks again and again: Cotenant stays inside them, does not fight where they leave room, and leaves them at the end.
+# Holds undo/others-settings.
 . /scenarios/lib.sh
 start_spin 2 3
 workers "$spin"

@@ -1,4 +1,5 @@
 # `sam` on four nodes, in an isolated partition, where the kernel balances nothing: whatever moves, Cotenant moved it.
+# Holds see/guests.
 . /scenarios/lib.sh
 box=/sys/fs/cgroup/box
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control

@@ -1,4 +1,5 @@
 # `sam` brings two threads that share data from two sockets together. There is no PMU: the rates come from the application's profile.
+# Holds see/guests.
 . /scenarios/lib.sh
 machine
 half=$(($(nproc) / 2))

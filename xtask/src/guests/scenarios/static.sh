@@ -1,4 +1,5 @@
 # `static` moves the threads of a running program, and of one that it starts, to where the map says.
+# Holds see/guests.
 . /scenarios/lib.sh
 last=$(($(nproc) - 1))
 start_spin $last $((last - 2))

@@ -1,4 +1,6 @@
 # What `topo` sees; the host compares it with what the emulator was told. `doctor` counts the same.
+# Promise see/guests: On emulated machines of many shapes, aarch64 and the newest kernel, the topology is right and
+# policies move threads as they should.
 . /scenarios/lib.sh
 cotenant topo --json | tr -d '\n' | tr -s ' ' >/tmp/topology.json
 cotenant topo >/tmp/topo

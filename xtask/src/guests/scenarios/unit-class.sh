@@ -1,4 +1,5 @@
 # Classes: a rule of class low is the consent to freeze that service alone; whoever restarts, kills or stops the daemon in the middle of a pause finds it running. Without the drop-in nobody is frozen.
+# Holds undo/limits.
 . /scenarios/units.sh
 install
 classes='mode = "enforce"

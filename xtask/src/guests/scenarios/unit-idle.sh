@@ -1,5 +1,6 @@
 # A service that systemd started gives way by its `cpu.idle`, for which Linux forgets its weight: however that ends, and
 # whatever systemd does to the unit meanwhile, the service then has the weight that its unit says.
+# Holds undo/limits, qos/background.
 . /scenarios/units.sh
 install
 may_throttle

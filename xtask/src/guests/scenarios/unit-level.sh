@@ -1,4 +1,5 @@
 # The background at the level where it counts: a program that is started from a login gives way to a service, by CPU ticks, in a scope at the top that systemd has made, and nothing of it is left however Cotenant ends. Service beside service; a user's own manager beside a service has no background, and that is said.
+# Holds qos/background.
 . /scenarios/units.sh
 root=/sys/fs/cgroup
 systemctl stop cotenant 2>/dev/null || true

@@ -1,6 +1,7 @@
 # An upgrade while a service is throttled, as the package makes it: systemd reloads, and the daemon is restarted. The
 # service runs in between, and the next daemon throttles it, whichever version the last one was. What that has learnt
 # stays, and so does a journal in its format.
+# Holds undo/limits.
 . /scenarios/units.sh
 install
 may_throttle

@@ -20,12 +20,12 @@ const POLICIES: [&str; 4] = ["none", "mas", "cas", "das"];
 /// Without and with pages that follow their threads.
 const KERNELS: [&str; 2] = ["eevdf", "eevdf+numa-balancing"];
 
-/// What became of a mix.
+/// Result of a mix.
 #[derive(Clone, Debug)]
 struct Run {
     makespan_s: f64,
     times_s: Vec<f64>,
-    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy it is sampled less
+    /// Standard deviation over mean of arrivals at the 16 caches, per quantum; without a policy it is sampled less
     /// often.
     unevenness: f64,
 }
@@ -39,7 +39,7 @@ struct Case {
     seed: u64,
 }
 
-/// Programs drawn at random, each as often as it comes.
+/// Randomly drawn programs, with repetitions.
 fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
     let mut rng = fastrand::Rng::with_seed(seed);
     (0..CROWD * CPUS).map(|_| all[rng.usize(0..all.len())]).collect()
@@ -61,7 +61,7 @@ fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, 
             }
         }
         let all = mean(&arrives);
-        // Towards the end there is nothing to choose.
+        // Near the end there is nothing left to choose.
         if round.sample.tasks.len() >= CPUS && all > 0.0 {
             let variance = mean(arrives.iter().map(|a| (a - all).powi(2)));
             unevenness += variance.sqrt() / all;
@@ -72,7 +72,7 @@ fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, 
     Ok(Run { makespan_s: outcome.makespan_s, times_s, unevenness: unevenness / f64::from(quanta.max(1)) })
 }
 
-/// Each program alone, what it loses at their mean traffic, and that traffic per microsecond.
+/// Each program alone: its loss at their mean traffic, and its traffic per microsecond.
 fn lost(lab: &Lab, all: &[&'static str]) -> anyhow::Result<(Vec<Alone>, Vec<f64>, f64)> {
     let found = lab.parallel("feliu-chiplets: alone", all, |program| super::alone(MACHINE, program))?;
     let average = mean(found.iter().map(|alone: &Alone| alone.tr_l2));

@@ -1,35 +1,35 @@
-//! What programs ask of the hierarchy alone, and what they lose beside others (§4).
+//! What programs demand of the hierarchy alone, and what they lose beside others (§4).
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, highest, listed, mean, row};
 use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
 
-/// Programs that lose more than half beside three injectors of 70/µs (§4.2).
+/// Programs that lose more than half with three injectors of 70/µs (§4.2).
 const HALVED: [&str; 5] = ["mcf", "libquantum", "milc", "soplex", "lbm"];
 /// Lightly affected (§4.2).
 const LIGHT: [&str; 4] = ["hmmer", "gamess", "namd", "povray"];
 /// Those with the lowest IPC alone (§4.1).
 const SLOWEST: [&str; 5] = ["mcf", "astar", "milc", "soplex", "lbm"];
-/// Those whose L1 misses more than 40 times per microsecond (§4.1).
+/// Programs with more than 40 L1 misses per microsecond (§4.1).
 const BUSY: [&str; 8] = ["mcf", "cactusADM", "leslie3d", "soplex", "GemsFDTD", "lbm", "libquantum", "bwaves"];
-/// Figure 9 divides programs by their loss here.
+/// The loss at which Figure 9 divides programs.
 const SENSITIVE: f64 = 5.0;
 /// Lines per microsecond of the slowest injector (§4.2).
 const LEAST: f64 = 5.0;
 
-/// How many of the paper's programs are among ours, as words.
+/// States how many of the paper's programs are among ours.
 fn shared(paper: &[&str], ours: &[&str]) -> String {
     let known: Vec<&&str> = paper.iter().filter(|name| ours.contains(name)).collect();
     format!("{} of {}", known.len(), paper.len())
 }
 
-/// What a program runs beside: a label, the injector's program, and a CPU for each injector.
+/// The injectors beside a program: a label, the injector's program, and a CPU for each.
 type Beside<'a> = (String, String, &'a [usize]);
 
-/// Each program, and its loss beside each injector.
+/// Each program, and its loss with each injector.
 type Losses = Vec<(&'static str, Vec<f64>)>;
 
-/// The losses of each program beside each of these, and their rows.
+/// The losses of each program with each of these, and their rows.
 fn losses(lab: &Lab, what: &str, beside: &[Beside<'_>]) -> anyhow::Result<(Losses, Vec<Row>)> {
     let found = each(lab, what, |program| -> anyhow::Result<Vec<f64>> {
         beside.iter().map(|(_, injector, cpus)| loss(MACHINE, program, injector, cpus)).collect()
@@ -119,14 +119,14 @@ pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, note))
 }
 
-/// Lines per microsecond that each of three injectors draws where they and a program together are to draw `total`: an
-/// equal part of what the program leaves, and no less than the paper's least.
+/// Lines per microsecond for each of three injectors, so that they and a program together reach `total`: an equal part
+/// of the rest, at least the paper's minimum.
 fn each_draws(total: f64, own: f64) -> f64 {
     ((total - own) / 3.0).max(LEAST)
 }
 
-/// Loss of a program beside three injectors with which it draws `total` lines per microsecond from memory (§4.4), as
-/// a fraction.
+/// Loss of a program, as a fraction, beside three injectors that bring the total to `total` lines per microsecond from
+/// memory (§4.4).
 pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Result<f64> {
     let injector = Injector::Memory.tuned(MACHINE, each_draws(total, alone.tr_l2))?;
     loss(MACHINE, program, &injector, &[1, 2, 3])
@@ -163,10 +163,12 @@ mod tests {
 
     #[test]
     fn injectors_draw_what_a_program_leaves_and_no_less_than_the_least() {
-        // Of 30 it draws 3: 9 each. It draws 18, or 15: 4 each would be below the least, 5 would just do. 40: as well.
+        // Of 30 it draws 3: 9 each. It draws 18, or 15: 4 each would be below the minimum, 5 just suffices. 40:
+        // likewise.
         assert_eq!([3.0, 18.0, 15.0, 40.0].map(|own| each_draws(30.0, own)), [9.0, 5.0, 5.0, 5.0]);
     }
 
+    /// Holds measure/injectors.
     #[test]
     fn who_draws_more_than_the_average_is_run_all_the_same() {
         let milc = super::super::alone(MACHINE, "milc").unwrap();

@@ -25,12 +25,12 @@ use std::fmt::Write as _;
 
 /// The machine of the paper (§3).
 const MACHINE: &str = "x3320";
-/// Seconds of work of a measured program; the first of them warms the caches.
+/// Seconds of work of a measured program; the first second warms the caches.
 const WORK_S: f64 = 0.5;
 const ON_THIS_MODEL: &str = "Programs are those of workloads/spec-cpu2006.toml, with the L1 misses of programs.csv where a figure was found, and what \
      prefetching fetches ahead not counted among the L2's; inputs are ref throughout.";
 
-/// The SPEC CPU2006 programs that were measured, by the names that the paper uses.
+/// The measured SPEC CPU2006 programs, by the paper's names.
 fn programs() -> Vec<&'static str> {
     embedded().keys().filter_map(|name| name.strip_suffix("06")).collect()
 }
@@ -39,9 +39,9 @@ fn programs() -> Vec<&'static str> {
 #[derive(Clone, Copy, Debug)]
 struct Alone {
     ipc: f64,
-    /// L1 misses: what arrives at the L2.
+    /// L1 misses, which arrive at the L2.
     tr_l1: f64,
-    /// L2 misses: what goes to memory.
+    /// L2 misses, which go to memory.
     tr_l2: f64,
 }
 
@@ -54,7 +54,7 @@ fn app(program: &str, cpu: usize) -> String {
     format!("[[app]]\nprogram = '{program}'\nwork_s = {WORK_S}\ncpus = '{cpu}'\n")
 }
 
-/// A SPEC CPU2006 program on a machine: its name there, and what defines it where it is not one of `workloads/`.
+/// A SPEC CPU2006 program on a machine: its name there, and its definition if it is not in `workloads/`.
 fn spec(machine: &str, program: &str) -> (String, String) {
     if machine == MACHINE {
         (program.to_owned(), rebuilt::definition(program))
@@ -68,7 +68,7 @@ fn alone(machine: &str, program: &str) -> anyhow::Result<Alone> {
     rates(machine, &format!("{}{definition}", app(&name, 0)))
 }
 
-/// Rates of the first app of a scenario, after its caches have filled.
+/// Rates of the first app of a scenario, after its caches are warm.
 fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
     let mut scenario = Lab::scenario_on(machine, text)?;
     let clock = clock_hz(&scenario)?;
@@ -88,8 +88,7 @@ fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
     Ok(Alone { ipc: instructions / cycles, tr_l1: arrivals / us, tr_l2: misses / us })
 }
 
-/// The synthetic program of the paper's appendix I, as its text describes it: a settable rate of accesses that all
-/// miss the L2, or all hit it.
+/// The synthetic program of the paper's appendix I: accesses at a settable rate that all miss the L2, or all hit it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Injector {
     Memory,
@@ -98,8 +97,7 @@ enum Injector {
 
 impl Injector {
     fn program(self, cpi: f64) -> String {
-        // A hundredth of a miss ratio of 1: lines that stay. Ten lines on their way hide latency as far as the
-        // machine lets them.
+        // 1 % hits, for lines that stay. Ten lines in flight hide latency as far as the machine allows.
         let (footprint, ratio) = match self {
             Self::Memory => (1e9, 1.0),
             Self::L2 => (1e5, 1e-6),
@@ -114,11 +112,10 @@ impl Injector {
         Ok(if self == Self::Memory { found.tr_l2 } else { found.tr_l1 })
     }
 
-    /// The program tuned to a rate (per microsecond, alone), or to the highest that it reaches.
+    /// The program tuned to a rate (per microsecond, alone), or to the highest that it can reach.
     fn tuned(self, machine: &str, rate: f64) -> anyhow::Result<String> {
         let clock = clock_hz(&Lab::scenario_on(machine, &app("bzip206", 0))?)?;
-        // Alone, an access takes ten instructions and what the machine adds; more cycles per instruction make it
-        // slower.
+        // Alone, an access takes ten instructions plus the machine's latency; more cycles per instruction slow it down.
         let (mut low, mut high) = (0.01, clock / 1e6 / rate.max(1e-3) / 10.0);
         for _ in 0..20 {
             let cpi = (low * high).sqrt();
@@ -128,7 +125,7 @@ impl Injector {
     }
 }
 
-/// Programs on a machine, each with so much work and what a policy knows of it.
+/// Programs on a machine, each with this much work and the policy's knowledge of it.
 fn crowd(
     machine: &str,
     programs: &[&str],
@@ -149,15 +146,14 @@ fn crowd(
         *profile = profiles.get(program.trim_end_matches("06")).cloned().unwrap_or_default();
     }
     if policy == "none" {
-        // Everything else pays for what is counted.
+        // The difference in cycles pays for the counted misses.
         scenario.observation.cost_s = 0.0;
         scenario.config.interval = scenario.config.settings.of::<CoSchedule>()?.quantum;
     }
     Ok(scenario)
 }
 
-/// What a policy knows of a program: how long it takes alone, its misses then, and the part of its speed that it loses
-/// at average traffic.
+/// The policy's knowledge of a program: its time alone, its misses then, and its loss of speed at average traffic.
 fn known(work_s: f64, alone: &Alone, loss: f64) -> AppProfile {
     AppProfile {
         alone_s: Some(work_s),
@@ -167,7 +163,7 @@ fn known(work_s: f64, alone: &Alone, loss: f64) -> AppProfile {
     }
 }
 
-/// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.
+/// The loss of IPC of a program on CPU 0 with injectors on these CPUs.
 fn loss(machine: &str, program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
     let (name, definition) = spec(machine, program);
     let mut text = format!("restart = true\n{}", app(&name, 0));

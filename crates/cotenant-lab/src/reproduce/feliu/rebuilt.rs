@@ -1,5 +1,5 @@
-//! The programs of the paper, rebuilt: what misses 32 KB of L1, by published figures where any was found, and how much
-//! of what comes from memory counts as a miss.
+//! The paper's programs, rebuilt: misses of a 32 KB L1, from published figures where found, and the fraction of memory
+//! lines that counts as misses.
 
 use cotenant_sim::app::{Private, embedded};
 use std::fmt::Write as _;
@@ -11,20 +11,20 @@ const L2_BYTES: f64 = 3.0 * MIB;
 const MIB: f64 = 1_048_576.0;
 /// Its L2's latency, cycles (`machines/x3320.toml`).
 const L2_CYCLES: f64 = 15.0;
-/// Misses that a core of the measured machine can have under way: its fill buffers (Intel 64 and IA-32 Architectures
-/// Optimization Reference Manual, Skylake). Who hides more latency than so many hide has lines fetched ahead.
+/// Misses in flight of the measured machine's core: its fill buffers (Intel 64 and IA-32 Architectures Optimization
+/// Reference Manual, Skylake). A program that hides more latency than these allow must have lines prefetched.
 const FILL_BUFFERS: f64 = 12.0;
 /// Points of the curve, MiB.
 const SIZES: [f64; 14] = [0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0, 27.0];
 
-/// A program's figures: L1 misses per 1,000 instructions, and the part of its lines that is fetched ahead.
+/// A program's figures: L1 misses per 1,000 instructions, and the fraction of its lines that is prefetched.
 fn figures(program: &str) -> [Option<f64>; 2] {
     let rows = include_str!("programs.csv").lines().map(|line| line.split(',').collect::<Vec<_>>());
     let row = rows.filter(|cells| cells.len() == 5).find(|cells| cells[0] == program);
     [1, 3].map(|cell| row.as_ref().and_then(|cells| cells[cell].parse().ok()))
 }
 
-/// The part of a program's lines from memory that is fetched ahead, and so counts as no miss.
+/// The fraction of a program's memory lines that is prefetched and so counts as no miss.
 pub(super) fn ahead(program: &str) -> f64 {
     let mlp = embedded().get(&format!("{program}06")).map_or(1.0, |of| of.phases[0].mlp);
     figures(program)[1].unwrap_or((1.0 - FILL_BUFFERS / mlp).max(0.0))
@@ -37,9 +37,9 @@ pub(super) fn definition(program: &str) -> String {
     let here = Private { bytes: L1_BYTES, inclusive: true, in_use: 0.0 }.phase(measured);
     let lines = |bytes: f64| here.llc_apki * here.miss_ratio.at(bytes);
     let [l1, _] = figures(program);
-    // What comes from memory has missed the L1 as well: a figure below that is of other inputs than were measured.
+    // Lines from memory have missed the L1 too: a lower figure belongs to other inputs than the measured ones.
     let l1 = l1.filter(|l1| *l1 > lines(L2_BYTES)).unwrap_or(here.llc_apki);
-    // The measured core has paid for what its L2 had: that is in its cycles.
+    // The measured core's cycles already include its L2 hits.
     let hits = (l1 - measured.llc_apki).max(0.0) / 1000.0;
     let cpi = (measured.cpi - hits * L2_CYCLES / measured.llc_mlp).max(measured.cpi / 2.0);
     let mut curve = String::new();

@@ -1,11 +1,11 @@
-//! What the schedules of all mixes were, as several experiments read it.
+//! The schedules of all mixes, shared by several experiments.
 
 /// One mix under one policy with one seed.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) makespan_s: f64,
     pub(super) times_s: Vec<f64>,
-    /// Per quantum: how much more arrives at one L2 than at the other, per microsecond.
+    /// Per quantum: the difference in arrivals between the two L2s, per microsecond.
     pub(super) differences: Vec<f64>,
 }
 
@@ -16,7 +16,7 @@ pub(in super::super) struct Schedules {
     pub(super) runs: Vec<Vec<Vec<Run>>>,
     /// Mean IABW of the mixes, transactions per microsecond.
     pub(super) iabw: f64,
-    /// Lines that the programs of each mix fetch ahead, counted as the IABW counts misses.
+    /// Prefetched lines of each mix, counted as the IABW counts misses.
     pub(super) ahead: Vec<f64>,
     pub(super) sensitive: usize,
     pub(super) work_s: f64,

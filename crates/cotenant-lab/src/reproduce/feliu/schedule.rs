@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const POLICIES: [&str; 4] = ["none", "mas", "cas", "das"];
 
-/// A policy of [`POLICIES`], and what is set of it.
+/// A policy of [`POLICIES`] and its settings.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     policy: usize,
@@ -40,7 +40,7 @@ impl Arm {
     }
 }
 
-/// The policies as they are; with the target that the paper computes once (line 1); with the progress term, which is
+/// The policies by default; with the target computed once, as in the paper (line 1); with the progress term, which is
 /// ours.
 const ARMS: [Arm; 9] = [
     Arm::of(0),
@@ -61,7 +61,7 @@ const CAS_PROGRESS: usize = 7;
 const DAS_PROGRESS: usize = 8;
 /// Average speedups over Linux, percent (§6.2).
 const PAPER: [f64; 3] = [3.61, 5.38, 6.64];
-/// Figure 12 shows so many quanta, figure 13 so many.
+/// Quanta shown in figures 12 and 13.
 const FEW: usize = 160;
 const MANY: usize = 1_375;
 /// Intervals of figure 11, transactions per microsecond.
@@ -71,27 +71,27 @@ const CORES: f64 = 4.0;
 const OF_THE_PAPER: RangeInclusive<f64> = 25.0..=35.0;
 const DRAWS: usize = 100_000;
 
-/// Which mixes.
+/// The choice of mixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
-    /// Those whose IABW is about the paper's.
+    /// Mixes with about the paper's IABW.
     OfThePaper,
-    /// The same, and policies see what is fetched ahead, too.
+    /// The same, and policies also see prefetched lines.
     AllSeen,
-    /// Those whose IABW is about the paper's with what is fetched ahead counted, and policies see all of it.
+    /// Mixes with about the paper's IABW, prefetched lines included, all of which policies see.
     AllLines,
-    /// Whichever are drawn.
+    /// Any mixes.
     Any,
 }
 
-/// IABW of a mix, transactions per microsecond: all run equally long alone, so the average over programs is the average
-/// over time.
+/// IABW of a mix, transactions per microsecond: all run equally long alone, so that the average over programs is the
+/// average over time.
 fn iabw(mix: &[&str], alone: &BTreeMap<&str, Alone>) -> f64 {
     mean(mix.iter().map(|program| alone[program].tr_l2)) * CORES
 }
 
-/// Mixes 1–7 have twice as many programs as cores, 8–10 three times (§6.1). Which ones is not printed: each mix is
-/// drawn at random, those of the paper's traffic until they have it.
+/// Mixes 1–7 have twice as many programs as cores, 8–10 three times (§6.1). The paper does not name the programs: each
+/// mix is drawn at random, for the paper's traffic until it matches.
 fn mixes(traffic: Traffic, alone: &BTreeMap<&'static str, Alone>) -> anyhow::Result<Vec<Vec<&'static str>>> {
     let draw = |mix: u64| {
         let mut rng = fastrand::Rng::with_seed(mix);
@@ -141,7 +141,7 @@ fn run(
     Ok(Run { makespan_s: outcome.makespan_s, times_s, differences })
 }
 
-/// All runs of mixes with the paper's traffic; made when they are first needed.
+/// All runs of mixes with the paper's traffic, computed on first use.
 fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
     if let Some(found) = &lab.feliu {
         return Ok(found.clone());
@@ -153,7 +153,7 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
 
 fn made(lab: &Lab, traffic: Traffic) -> anyhow::Result<Schedules> {
     let quick = lab.effort.every > 1;
-    // The rule of the paper: what each executes alone in two minutes (§6.1).
+    // The paper's rule: what each executes alone in two minutes (§6.1).
     let work_s = if quick { 4.0 } else { 120.0 };
     let all = programs();
     let found = lab.parallel("feliu: programs alone", &all, |program| alone(MACHINE, program))?;
@@ -200,7 +200,7 @@ impl Schedules {
         mean(self.runs[mix][arm].iter().map(|r| r.times_s[app]))
     }
 
-    /// The most that a program of any mix takes under an arm, over its time under another one.
+    /// The largest time of a program of any mix under one arm, over its time under another.
     fn longest(&self, arm: usize, over: usize) -> f64 {
         let ratios = |mix: usize| {
             (0..self.mixes[mix].len()).map(move |app| self.time(mix, arm, app) / self.time(mix, over, app))
@@ -304,7 +304,7 @@ pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Found> {
                 let share = all.iter().filter(inside).count() as f64 / all.len().max(1) as f64 * 100.0;
                 let range = ["0–25/µs", "25–50/µs", "50–75/µs", "75/µs and more"][bin];
                 let label = format!("mix {}, {}: L2s differ by {range}", mix + 1, POLICIES[policy]);
-                // The two figures that the text reads off; which programs its mix 1 has it does not say.
+                // The two figures that the text states; it does not name the programs of its mix 1.
                 let paper = (mix == 0 && bin == 0).then_some([40.0, 50.0][i]);
                 rows.push(row(label, share, "% of quanta").of_unknown_draws(paper));
                 if bin == 0 {
@@ -346,9 +346,9 @@ pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, s.note(lab)))
 }
 
-/// Of a mix in which programs gain so many percent: whether no more get slower than faster, and whether 60 % get
-/// faster. §6.2: "9 of 10 mixes are benefited"; in one "the percentage of benchmarks with slowdown is higher than the
-/// percentage of benchmarks with speedup"; 6 "present by 60% of their benchmarks favored".
+/// Whether at least as many programs gain as lose, and whether 60 % gain. §6.2: "9 of 10 mixes are benefited"; in one
+/// "the percentage of benchmarks with slowdown is higher than the percentage of benchmarks with speedup"; 6 "present by
+/// 60% of their benchmarks favored".
 fn benefited(gains: &[f64]) -> [bool; 2] {
     let part = |of: &dyn Fn(f64) -> bool| gains.iter().filter(|gain| of(**gain)).count();
     let (faster, slower) = (part(&|gain| gain > 0.0), part(&|gain| gain < 0.0));
@@ -399,13 +399,14 @@ mod tests {
 
     #[test]
     fn a_mix_is_benefited_where_no_more_get_slower_than_faster() {
-        // Four of eight faster and four slower: benefited, though these four are not most of them.
+        // Four of eight faster and four slower: benefited, although four are no majority.
         assert_eq!(benefited(&[1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -3.0, -9.0]), [true, false]);
         assert_eq!(benefited(&[1.0, 2.0, 3.0, 0.0, 0.0, -1.0, -2.0, -3.0]), [true, false], "some are as fast");
         assert_eq!(benefited(&[1.0, 2.0, 3.0, -1.0, -2.0, -3.0, -4.0, -5.0]), [false, false]);
         assert_eq!(benefited(&[1.0, 1.0, 1.0, -1.0, -1.0]), [true, true], "three of five are 60 %");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn mixes_of_the_papers_traffic_have_it() {
         // Of 20 programs one half draws 20, the other 1: eight have 4 · (20 k + 8 − k)/8 = 4 + 9.5 k, 25 to 35 with

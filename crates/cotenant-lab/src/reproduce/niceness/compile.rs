@@ -1,4 +1,4 @@
-//! QoS-Compile, chapter 5: padding and naps that are there whether another program suffers or not.
+//! QoS-Compile, chapter 5: padding and naps that run whether another program suffers or not.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, highest, level, lowest, mean, percent, row};
@@ -10,14 +10,14 @@ const CO_RUNNERS: [&str; 6] = ["blockie-small", "blockie-medium", "blockie-large
 const SLEDGE: &str = "sledge-large";
 /// The rate of `sledge_l` at which §5.4.3 compares padding and naps.
 const AT_RATE: f64 = 0.4;
-/// The programs beside websearch (§5.4.5).
+/// The programs run with websearch (§5.4.5).
 const BESIDE_SEARCH: [&str; 2] = [SLEDGE, "er-naive-4mb"];
-/// Where the co-runners of Figures 5.12–5.14 with a figure in the text stand.
+/// Indexes of the co-runners of Figures 5.12–5.14 that have a figure in the text.
 const BLOCKIE_LARGE: usize = 2;
 const BST_4: usize = 3;
 const BST_8: usize = 4;
 const BST_50: usize = 5;
-/// The paper's eight memory-intensive programs are named in a figure; the text names the first four.
+/// A figure names the paper's eight memory-intensive programs; the text only the first four.
 const MEMORY: [&str; 8] =
     ["lbm06", "milc06", "mcf06", "sphinx306", "libquantum06", "soplex06", "omnetpp06", "GemsFDTD06"];
 const ON_SMASHBENCH: &str = "One thread each, on neighbouring cores of the simulated nehalem-i7-920; sledge_l is the kernel sledge-large. SmashBench's kernels are \
@@ -36,7 +36,7 @@ fn label(how: How) -> String {
     }
 }
 
-/// Speed of each co-runner, and of sledge, under each of these.
+/// Speed of each co-runner, and of sledge, under each variant.
 fn table(hows: &[How], found: &[Kept]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (how, found) in hows.iter().zip(found.chunks(CO_RUNNERS.len())) {
@@ -49,7 +49,7 @@ fn table(hows: &[How], found: &[Kept]) -> Vec<Row> {
     rows
 }
 
-/// The speed that goes with a rate, on a line between the two rates around it; both are given by falling rate.
+/// Linear interpolation of the speed at a rate; rates are given in falling order.
 fn at_rate(found: &[[f64; 2]], rate: f64) -> Option<f64> {
     let around = found.windows(2).find(|pair| (pair[1][0]..=pair[0][0]).contains(&rate))?;
     let [[more, before], [less, after]] = [around[0], around[1]];
@@ -71,7 +71,7 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.push(level("blockie_l beside padded sledge_l", 0.9, of(100, BLOCKIE_LARGE), "of alone"));
     rows.push(level("bst8mb beside sledge_l as it is", 0.35, of(0, BST_8), "of alone"));
     rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone"));
-    // Figure 5.16. Few thicknesses are too far apart to tell.
+    // Figure 5.16. A quick run has too few thicknesses.
     if lab.effort.every == 1 {
         let of_bst: Vec<[f64; 2]> =
             found.iter().skip(BST_8).step_by(CO_RUNNERS.len()).map(|k| [k.rate, k.quality]).collect();
@@ -116,7 +116,7 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
         let label = format!("{name}: 10/20 over 1/2");
         rows.push(claim(label, apart, "of alone", "both do about the same", apart.abs() < 0.1));
     }
-    // Equation 5.11: 1 − (1 − QoS as it is) · R.
+    // Equation 5.11: 1 − (1 − unmodified QoS) · R.
     let (mut off, mut rates) = (Vec::new(), Vec::new());
     for (i, how) in hows.iter().enumerate() {
         let How::Naps(run, nap) = how else { continue };
@@ -136,7 +136,7 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// Where two threads each of two programs may stand: one layout of each class.
+/// One layout per class of two threads each of two programs.
 fn layouts(machine: &str) -> anyhow::Result<Vec<[Vec<usize>; 2]>> {
     let topology = Lab::scenario_on(machine, "[[app]]\nprogram = 'webSearch'\n")?.machine.topology;
     let two = || Tenant { threads: 2, ..Tenant::default() };
@@ -148,8 +148,8 @@ fn layouts(machine: &str) -> anyhow::Result<Vec<[Vec<usize>; 2]>> {
     Ok(enumeration.iter().map(|mapping| [of(&mapping, 0), of(&mapping, 1)]).collect())
 }
 
-/// A row with a level in the paper, which does not say in which layout it was measured: the mean over them is judged,
-/// and their range is shown.
+/// A row with a level in the paper, which does not name the layout: the mean over layouts is judged, and their range is
+/// shown.
 fn over_layouts(label: String, paper: f64, mean: f64, [least, most]: [f64; 2]) -> Row {
     let row = level(label, paper, mean, "of alone");
     let verdict = format!("{}, over layouts {least:.2} to {most:.2}", row.verdict);
@@ -167,7 +167,7 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
         }
     }
     let spec = runs.len();
-    // websearch on Clovertown beside two threads of SmashBench (§5.4.5), wherever all may stand.
+    // websearch on Clovertown beside two threads of SmashBench (§5.4.5), over all layouts.
     let layouts = layouts("clovertown-2s")?;
     for low in BESIDE_SEARCH {
         for how in HOWS {
@@ -186,7 +186,7 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(row(format!("{high} beside {low} ({how})"), kept.quality, "of alone"));
     }
     let [plain, ten, twenty] = HOWS;
-    // Equation 5.11: 1 − (1 − QoS as it is) · R, with R = 1/3 by equation 5.10.
+    // Equation 5.11: 1 − (1 − unmodified QoS) · R, with R = 1/3 by equation 5.10.
     let at_most = |before: f64| 1.0 - (1.0 - before) / 3.0;
     let limit = |before: f64| {
         let most = at_most(before);
@@ -222,7 +222,7 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
     let used = [ten, twenty].map(|how| mean(lows.map(|low| rate(low, how))) * 100.0);
     let both = "utilisation gained over no co-location, mean of 10/10 and 10/20";
     rows.push(level(both, 36.0, mean(used), "%"));
-    // Figure 5.20: the milder nap with which the co-runner loses a tenth at most; where neither does, no co-location.
+    // Figure 5.20: the milder nap at which the co-runner loses at most a tenth; without one, no co-location.
     let pairs = || lows.iter().flat_map(|low| under(low, ten).into_iter().zip(under(low, twenty)));
     let allowed = |(ten, twenty): (Kept, Kept)| [ten, twenty].into_iter().find(|kept| kept.quality >= 0.9);
     let gained = mean(pairs().map(|pair| allowed(pair).map_or(0.0, |kept| kept.rate * 100.0)));
@@ -267,6 +267,7 @@ mod tests {
         assert_eq!([0.2, 1.1].map(|rate| at_rate(&found, rate)), [None; 2], "nothing is said beyond them");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn a_wide_range_over_layouts_meets_nothing() {
         let met = |mean| over_layouts(String::new(), 0.68, mean, [0.33, 1.0]);
@@ -274,12 +275,13 @@ mod tests {
         assert_eq!(met(0.7).verdict, "within 10 %, over layouts 0.33 to 1.00");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn two_programs_of_two_threads_have_thirteen_layouts_on_clovertown() {
-        // Two packages of two L2s of two cores. XX in one L2: ** in the other one of the package, in one L2 of the
-        // other package, in both there, or one here and one there: 4. X.X. in both L2s of a package: ** beside them
-        // (X*X*), one beside and one in the other package, or there in one L2 or in both: 4. X... and X... in two
-        // packages: ** in one package (one beside, or both in its other L2), or in two (both beside, one, none): 5.
+        // Two packages of two L2s of two cores. XX in one L2: ** in the package's other L2, in one L2 of the other
+        // package, in both there, or one here and one there: 4. X.X. in both L2s of a package: ** beside them (X*X*),
+        // one beside and one in the other package, or there in one L2 or in both: 4. X... and X... in two packages: **
+        // in one package (one beside, or both in its other L2), or in two (both beside, one, none): 5.
         let layouts = layouts("clovertown-2s").unwrap();
         let l2 = |cpus: &[usize]| cpus.iter().map(|cpu| cpu / 2).collect::<Vec<_>>();
         assert!(layouts.iter().all(|[a, b]| a.len() == 2 && b.len() == 2));

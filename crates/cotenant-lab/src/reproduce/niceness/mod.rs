@@ -27,20 +27,20 @@ use std::time::Duration;
 const NEHALEM: &str = "nehalem-i7-920";
 const PHENOM: &str = "phenom-x4";
 
-/// What the low-priority program does.
+/// Slowdown of the low-priority program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// Runs.
+    /// None.
     Plain,
-    /// So many nops in every five instructions.
+    /// This many nops in every five instructions.
     Padded(u32),
-    /// After so many ms of running, a nap of so many.
+    /// After this many ms of running, a nap of this many.
     Naps(f64, f64),
-    /// Naps as a controller says, by the name of its preset, at a goal of 90 % where it brings none along.
+    /// Naps ordered by a controller, by the name of its preset, with a goal of 90 % unless the preset has one.
     Under(&'static str),
 }
 
-/// A run: one thread of each program, each on a core of its own; the program of high priority comes first.
+/// A run: one thread of each program on its own core; the high-priority program comes first.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     machine: &'static str,
@@ -51,14 +51,14 @@ struct Run {
     cpus: [Vec<usize>; 2],
 }
 
-/// What a run was like, once caches were warm.
+/// Results of a run with warm caches.
 #[derive(Clone, Copy, Debug, Default)]
 struct PairRates {
-    /// Instructions per second of the program of high priority.
+    /// Instructions per second of the high-priority program.
     high: f64,
     /// Of the other one.
     low: f64,
-    /// Share of the time in which the other one ran.
+    /// Fraction of time in which the other one ran.
     duty: f64,
 }
 
@@ -94,7 +94,7 @@ impl Run {
         Ok(scenario)
     }
 
-    /// The scenario, and what makes the second program nap.
+    /// The scenario, and the policy that pauses the second program.
     fn set_up(&self) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
         let mut scenario = self.scenario()?;
         let policy: Box<dyn DynPolicy> = match self.how {
@@ -124,16 +124,16 @@ impl Run {
     }
 }
 
-/// Padding stands after so many instructions (Figure 5.12).
+/// Instructions between paddings (Figure 5.12).
 const PADDED_EVERY: f64 = 5.0;
 /// Nops that a core of these generations completes per cycle.
 const NOPS_PER_CYCLE: f64 = 4.0;
 
-/// Naps that a compiler inserted: after so much running of marked code, whatever happens.
+/// Naps inserted by a compiler: after a fixed time in marked code.
 struct Inserted {
     run: Duration,
     nap: Duration,
-    /// Which of the program's parts are marked, and how many instructions each has; all of it where there are none.
+    /// Whether each part of the program is marked, and its instructions; all of it if there are none.
     marked: Vec<bool>,
     part: f64,
 }
@@ -146,7 +146,7 @@ impl Inserted {
 
 impl Policy for Inserted {
     const SECTION: &'static str = "inserted-naps";
-    /// Instructions that the program has executed.
+    /// Instructions executed by the program.
     type State = f64;
     type Settings = NoSettings;
 
@@ -170,7 +170,7 @@ impl Policy for Inserted {
     }
 }
 
-/// What a run under a policy was like from a time on, seconds; it is cut off at its end.
+/// Results of a run under a policy from this time, seconds; it is cut off at its end.
 fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Result<PairRates> {
     let mut seen = PairRates::default();
     let threads = scenario.apps.get(1).map_or(1, |app| app.threads) as f64;
@@ -188,18 +188,18 @@ fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Resul
     Ok(PairRates { high: seen.high / seconds, low: seen.low / seconds, duty: seen.duty / seconds })
 }
 
-/// A run over what its programs do alone.
+/// A run relative to its programs alone.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    /// Speed of the program of high priority over that alone: its quality of service.
+    /// Speed of the high-priority program over its speed alone: its quality of service.
     quality: f64,
     /// Speed of the other one over that alone.
     rate: f64,
-    /// Share of the time in which the other one ran: its utilisation.
+    /// Fraction of time in which the other one ran: its utilisation.
     duty: f64,
 }
 
-/// Runs all of these, and what each program does alone on these CPUs.
+/// Runs all of these, and each program alone on these CPUs.
 fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
     let mut solo: BTreeMap<String, Run> = BTreeMap::new();
     let lone = |run: &Run, program: &str, cpus: &Vec<usize>| {
@@ -223,7 +223,7 @@ fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
     Ok(runs.iter().zip(together).map(kept).collect())
 }
 
-/// SPEC CPU2006 as `workloads/` has it; a part of it under less effort.
+/// SPEC CPU2006 as in `workloads/`; a part of it with less effort.
 fn spec(lab: &Lab) -> Vec<String> {
     let names = embedded().keys().filter(|name| name.ends_with("06")).cloned();
     names.step_by(if lab.effort.every > 1 { 10 } else { 1 }).collect()
@@ -235,6 +235,7 @@ mod tests {
     use cotenant_model::profile::MachineProfile;
     use cotenant_model::testing::machine;
 
+    /// Holds sim/reproduce.
     #[test]
     fn inserted_naps_say_what_they_are() {
         let (topology, machine, apps) = (machine(1, 1, 2, 1), MachineProfile::default(), BTreeMap::new());
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(reason.to_string(), "inserted: a nap of 20ms behind 10ms of running, as the compiler inserts them");
         assert_eq!(decide(0).proposals, []);
 
-        // Three parts of 1,000 instructions of which the second is marked, again and again.
+        // Three parts of 1,000 instructions, the second one marked, repeated.
         let ms = Duration::from_millis;
         let marked = Inserted { marked: vec![false, true, false], part: 1e3, ..Inserted::everywhere(ms(10), ms(20)) };
         let at = |done| Policy::decide(&marked, &ctx, &View::default(), &[], done, Time::from_millis(100));

@@ -1,4 +1,4 @@
-//! Programs with phases, from the beginning of a run to its end: chapters 5 (§5.4.2, §5.4.4) and 6 (§6.4.4).
+//! Programs with phases over a whole run: chapters 5 (§5.4.2, §5.4.4) and 6 (§6.4.4).
 
 use super::super::contentiousness::trained;
 use super::super::lab::{Lab, watched};
@@ -18,11 +18,10 @@ const MILC: &str = "milc06";
 const BST: &str = "bst-8mb";
 const SLEDGE: &str = "sledge-large";
 
-/// How many requests the programs alone make to the last-level cache in each tenth of a run, over those measured of the
-/// whole. ASSUMED, since nobody published a series. Of sphinx the text says that degradation is high around samples 100
-/// to 200 and 300 to 400 of 1,000, within the whole first 400, and lower later, with valleys of the co-runner (§5.4.4,
-/// §6.4.4): the mean is the measured one. Of milc it says that there are contentious phases: these are what was
-/// measured, since it waits for memory in most of its cycles.
+/// Requests to the last-level cache in each tenth of a run alone, over the measured mean. ASSUMED, because no series is
+/// published. For sphinx the text reports high degradation around samples 100 to 200 and 300 to 400 of 1,000 and within
+/// the first 400, lower later, with valleys of the co-runner (§5.4.4, §6.4.4); the mean is the measured one. For milc
+/// it reports contentious phases: these have the measured rate, because milc waits for memory in most cycles.
 const INTENSITY: [(&str, [f64; 10]); 2] = [
     (SPHINX, [1.25, 2.0, 1.25, 2.0, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]),
     (MILC, [1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25]),
@@ -30,11 +29,11 @@ const INTENSITY: [(&str, [f64; 10]); 2] = [
 const ASSUMED: &str = "Programs are those of workloads/spec-cpu2006.toml, which have one phase: how often sphinx and milc go to the last-level cache is multiplied, tenth by tenth of a run \
                        alone, by figures that are assumed from the text; what they do not wait for it they compute. When phases come is thus no finding; what they do to others and what naps do \
                        about it is. nehalem-i7-920, one thread each on neighbouring cores.";
-/// Samples of a run: the paper takes 1,000, of which ours are the means of ten.
+/// Samples of a run: the paper takes 1,000; each of ours is the mean of ten.
 const SAMPLES: usize = 100;
 
-/// The same program in phases of so many instructions, which go to the last-level cache so many times as often and take
-/// as long alone: `cycles` per instruction.
+/// The same program in phases of this many instructions, with these multiples of its LLC accesses and the same time
+/// alone: `cycles` per instruction.
 fn phased(program: &Program, part: f64, cycles: f64, intensity: &[f64]) -> anyhow::Result<Program> {
     let [whole] = &program.phases[..] else { anyhow::bail!("a program with phases") };
     let phase = |times: &f64| {
@@ -46,7 +45,7 @@ fn phased(program: &Program, part: f64, cycles: f64, intensity: &[f64]) -> anyho
     Ok(Program { phases, ..program.clone() })
 }
 
-/// What is summed up over a run.
+/// Sums over a run.
 type Sums = [f64; 7];
 /// Instructions of the first program, and its cycles.
 const HIGH: usize = 0;
@@ -59,7 +58,7 @@ const LOW_TIME: usize = 5;
 /// Time, ns.
 const TIME: usize = 6;
 
-/// What came in each of so many parts of a run that are alike in one of the sums; `None` where it ended before.
+/// Differences over equal parts of a run, by one of the sums; `None` if it ended early.
 fn parts(curve: &[Sums], by: usize, total: f64, parts: usize) -> Option<Vec<Sums>> {
     let at = |x: f64| -> Option<Sums> {
         let after = curve.iter().position(|sums| sums[by] >= x)?;
@@ -71,14 +70,14 @@ fn parts(curve: &[Sums], by: usize, total: f64, parts: usize) -> Option<Vec<Sums
     Some(edges.windows(2).map(|ends| from_fn(|sum| ends[1][sum] - ends[0][sum])).collect())
 }
 
-/// A run of the first program, or of the second one, from its beginning to its end, in samples; `marked` are the tenths
-/// in which the second one naps, where it does not everywhere.
+/// A full run of the first or second program in samples; `marked` are the tenths in which the second one naps, if not
+/// in all.
 fn over(lab: &Lab, run: &Run, by: usize, marked: &[bool]) -> anyhow::Result<Vec<Sums>> {
     let seconds = if lab.effort.every > 1 { 1.0 } else { 20.0 };
     let (mut scenario, mut policy) = run.set_up()?;
     scenario.end = Time((seconds * 8e9) as u64);
     scenario.config.interval = scenario.config.interval.min(Duration::from_millis(10));
-    // A scenario gives them 100,000 s of work.
+    // Scenarios give programs 100,000 s of work.
     let per_s = |instructions: f64| instructions / 1e5;
     let whole = scenario.apps.get(usize::from(by == LOW)).context("a program")?;
     let total = per_s(whole.instructions) * seconds;
@@ -114,7 +113,7 @@ fn over(lab: &Lab, run: &Run, by: usize, marked: &[bool]) -> anyhow::Result<Vec<
     parts(&curve, by, total, SAMPLES).with_context(|| format!("{run:?} does not end within {:?}", scenario.end))
 }
 
-/// A series as it is printed: the means of tenths.
+/// A printed series: means of tenths.
 fn tenths(series: &[f64]) -> Vec<f64> {
     series.chunks(SAMPLES / 10).map(mean).collect()
 }
@@ -128,7 +127,7 @@ fn drawn(all: &[(&str, &[f64], &'static str)]) -> Vec<Row> {
     rows.collect()
 }
 
-/// Pearson's correlation; 0 where one of them does not vary.
+/// Pearson's correlation; 0 if one of them does not vary.
 fn correlation(one: &[f64], other: &[f64]) -> f64 {
     let (a, b) = (mean(one), mean(other));
     let sum = |f: &dyn Fn(f64, f64) -> f64| one.iter().zip(other).map(|(x, y)| f(x - a, y - b)).sum::<f64>();
@@ -136,7 +135,7 @@ fn correlation(one: &[f64], other: &[f64]) -> f64 {
     if spread > 0.0 { sum(&|x, y| x * y) / spread } else { 0.0 }
 }
 
-/// Figures 5.9–5.11 and 5.21: whether the score finds the phases in which a program costs others, and naps there.
+/// Figures 5.9–5.11 and 5.21: whether the score finds the phases in which a program slows others, and naps there.
 pub(in super::super) fn naps_over_a_run(lab: &mut Lab) -> anyhow::Result<Found> {
     let fit = trained()?.fit;
     let run = |high: &str, low: &str, how| Run::of(NEHALEM, high, low, how);
@@ -196,7 +195,7 @@ pub(in super::super) fn naps_over_a_run(lab: &mut Lab) -> anyhow::Result<Found> 
     Ok(Found::tallied(rows, note))
 }
 
-/// Figures 6.17–6.21: sphinx beside programs that nap as it needs it.
+/// Figures 6.17–6.21: sphinx beside programs that nap on demand.
 pub(in super::super) fn reaction_over_a_run(lab: &mut Lab) -> anyhow::Result<Found> {
     const CONSERVATIVE: &str = "conservative-90";
     let jobs = [
@@ -285,6 +284,7 @@ pub(in super::super) fn reaction_over_a_run(lab: &mut Lab) -> anyhow::Result<Fou
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn a_run_is_cut_where_a_sum_says_so() {
         // 100 instructions in 10 ns, then 100 in 30 ns: quarters take 5, 5, 15 and 15 ns.
@@ -296,12 +296,14 @@ mod tests {
         assert_eq!(times(HIGH, 201.0), None, "it ended before");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn phases_take_as_long_alone_as_the_whole() {
         let scenario = Run::of(NEHALEM, SPHINX, BST, How::Plain).scenario().unwrap();
         let mut whole = (*scenario.apps[0].program).clone();
         (whole.phases[0].cpi, whole.phases[0].llc_apki) = (0.5, 20.0);
-        // 0.5 of 0.75 cycles are computing, 0.25 waiting: half the requests wait for half of that, and twice for twice.
+        // 0.5 of 0.75 cycles are computing, 0.25 waiting: half the requests take half of that wait, and twice the
+        // requests twice.
         let phased = |times: &[f64]| phased(&whole, 50.0, 0.75, times);
         let found: Vec<_> =
             phased(&[0.5, 2.0]).unwrap().phases.iter().map(|p| (p.cpi, p.llc_apki, p.instructions)).collect();

@@ -1,4 +1,4 @@
-//! Reactive-Niceness, chapter 6: naps as the program of high priority needs them.
+//! Reactive-Niceness, chapter 6: naps on demand of the high-priority program.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, bound, claim, effect, highest, lowest, mean, percent, row};
@@ -6,17 +6,17 @@ use super::{How, Inserted, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
 use cotenant_model::Time;
 use std::time::Duration;
 
-/// The programs of low priority (§6.4.2), as `workloads/` calls them.
+/// The low-priority programs (§6.4.2), by their names in `workloads/`.
 const LOW: [&str; 3] = ["sledge-large", "lbm06", "milc06"];
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 const TARGETED: [&str; 3] = ["conservative-90", "relaxed-90", "conservative-80"];
-/// Ours, beside them.
+/// Our controller, compared with them.
 pub(super) const OURS: &str = "tracking";
 const SETTING: &str = "One thread each on neighbouring cores; the programs of high priority are all of workloads/spec-cpu2006.toml (the paper's 18 are not \
                        named), measured elsewhere. Naps take all of the program of low priority, at once and exactly. Speed is instructions per second over that alone; utilisation \
                        the share of the time in which the other one ran.";
 
-/// Some programs of low priority, each beside all others, as they are and under these controllers.
+/// Some low-priority programs, each beside all others, unmodified and under these controllers.
 struct Study {
     runs: Vec<Run>,
     found: Vec<Kept>,
@@ -37,7 +37,7 @@ impl Study {
         Ok(Self { runs, found })
     }
 
-    /// Those beside a program of low priority, or beside any.
+    /// Runs beside a given low-priority program, or beside any.
     fn under(&self, low: Option<&str>, how: How) -> Vec<(&str, Kept)> {
         let is = |run: &Run| run.how == how && low.is_none_or(|low| run.low.as_deref() == Some(low));
         let of = self.runs.iter().zip(&self.found).filter(|(run, _)| is(run));
@@ -52,7 +52,7 @@ impl Study {
         mean(self.under(None, how).iter().map(|(_, kept)| kept.duty))
     }
 
-    /// Means and lowest per program of low priority.
+    /// Mean and minimum per low-priority program.
     fn rows(&self, machine: &str, hows: &[How]) -> Vec<Row> {
         let mut rows = Vec::new();
         for low in LOW {
@@ -76,8 +76,8 @@ impl Study {
     }
 }
 
-/// What the text says of the three presets: of the part of the time that the other program had in each run, of that
-/// under each preset on average (utilisation-biased first), and of the speed under balanced and utilisation-biased.
+/// The text's statements on the three presets: the other program's fraction of time in each run and its average per
+/// preset (utilisation-biased first), and the speed under balanced and utilisation-biased.
 pub(in super::super) fn statements_on_presets(
     label: &str,
     had: &[f64],
@@ -122,13 +122,13 @@ pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// Watts of an idle machine and of a core that works, of which only the quotient counts: a guess without a source.
+/// Watts of an idle machine and of a busy core, of which only the quotient matters: a guess without a source.
 const IDLE_W: f64 = 100.0;
 const CORE_W: f64 = 25.0;
 
-/// Instructions per second and watt of a co-location over that of a machine for each of the two.
+/// Instructions per second and watt of co-location over those of a machine per program.
 fn efficiency(kept: Kept) -> f64 {
-    // Instructions over those alone: both programs count alike.
+    // Instructions relative to those alone: both programs weigh the same.
     let apart = 2.0 / (2.0 * (IDLE_W + CORE_W));
     (kept.quality + kept.rate) / (IDLE_W + CORE_W * (1.0 + kept.duty)) / apart
 }
@@ -181,7 +181,7 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
         let (label, times) = ("phenom-x4: utilisation of sledge beside lbm, 80 % over 90 %", eighty / ninety);
         rows.push(claim(label, times, "", "more than doubled", times > 2.0));
     }
-    // The watts are guessed: what comes out is no evidence, and nothing is held against the paper's meter.
+    // The watts are guessed, so that the result is no evidence and is not compared with the paper's meter.
     for name in [TARGETED[0], OURS] {
         let all = nehalem.under(None, How::Under(name));
         let gain = percent(mean(all.iter().map(|(_, kept)| efficiency(*kept))));
@@ -203,10 +203,10 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// Looks each millisecond, and does nothing about it.
+/// Samples every millisecond without any action.
 const MONITOR: Inserted = Inserted::everywhere(Duration::from_millis(1), Duration::ZERO);
 
-/// What a look costs, µs: `cotenant qos` took 3.73 % of a CPU at a look per millisecond on Linux, its pauses included
+/// Cost of a sample, µs: `cotenant qos` took 3.73 % of a CPU at a sample per millisecond on Linux, pauses included
 /// (docs/reference/overhead.md).
 const LOOK_US: f64 = 37.3;
 
@@ -216,10 +216,9 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     let mut costs = [Vec::new(), Vec::new()];
     for program in spec(lab) {
-        // A machine with idle cores, and one without, where watching takes time from a program.
+        // A machine with idle cores, and one where observation takes time from a program.
         for (full, costs) in [false, true].into_iter().zip(&mut costs) {
-            // The simulated machine takes it from the thread on the last core: the program itself, as the paper's timer
-            // does.
+            // The simulated machine charges the thread on the last core: the program itself, like the paper's timer.
             let cpus = [vec![3], vec![0, 1, 2]];
             let low = full.then(|| "cpu".to_owned());
             let mut scenario = Run { low, cpus, ..Run::of(NEHALEM, &program, &program, How::Plain) }.scenario()?;

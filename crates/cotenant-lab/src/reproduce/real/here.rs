@@ -1,4 +1,4 @@
-//! This machine as the studies use it, and what they share.
+//! This machine as the studies use it.
 
 use super::super::row::{Row, row};
 use anyhow::Result;
@@ -11,20 +11,20 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 
-/// Rounds of which the least and the most are an interval of 95 % of the median.
+/// Rounds whose minimum and maximum are a 95 % interval of the median.
 pub(super) const ROUNDS: usize = 6;
-/// Asks a program to end.
+/// Requests a process to end.
 pub(super) const SIGTERM: i32 = 15;
 
 /// This machine, as the studies use it.
 pub(super) struct Here {
     pub topology: Topology,
-    /// Two cores that share a last-level cache, where there are such.
+    /// Two cores, sharing a last-level cache if possible.
     pub cpus: [CpuId; 2],
     pub quick: bool,
-    /// For what is compiled and read.
+    /// Folder for compiled programs and input files.
     pub folder: Scratch,
-    /// The users' program, which has the kernels, the compiler and `qos`.
+    /// The users' binary, which has the kernels, the compiler and `qos`.
     pub cotenant: PathBuf,
 }
 
@@ -34,13 +34,13 @@ impl Here {
     }
 }
 
-/// So many lines with as much in common as source code has: a text, and C.
+/// Text with this many lines and the redundancy of source code, for compression and as C.
 pub(super) fn text(lines: u64) -> String {
     let line = |i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31);
     (0..lines).map(line).collect()
 }
 
-/// A text for xz to compress; `None`, with a note, where one of these programs is missing.
+/// A text for xz to compress; `None`, with a note, if one of these programs is missing.
 pub(super) fn text_for_xz(here: &Here, needs: &[&str], notes: &mut Vec<String>) -> Result<Option<PathBuf>> {
     if let Some(missing) = needs.iter().find(|name| executable::find(name.as_ref()).is_none()) {
         notes.push(left_out("xz", format_args!("{missing} is not installed")));
@@ -51,7 +51,7 @@ pub(super) fn text_for_xz(here: &Here, needs: &[&str], notes: &mut Vec<String>) 
     Ok(Some(path))
 }
 
-/// A program while it runs; ended when it is dropped.
+/// A running process, ended on drop.
 pub(super) struct Running(pub Child);
 
 impl Drop for Running {
@@ -61,13 +61,13 @@ impl Drop for Running {
     }
 }
 
-/// A row of the median of some figures, each times this, with its interval.
+/// A row with the median of some figures, scaled, with its interval.
 pub(super) fn median_row(label: String, figures: &[f64], times: f64, unit: &'static str) -> Row {
     let Median { value, low, high } = middle(figures);
     row(label, value * times, unit).between([low * times, high * times])
 }
 
-/// Says that a part cannot be done here.
+/// Reports a part that cannot run here.
 pub(super) fn left_out(what: &str, why: impl std::fmt::Display) -> String {
     let text = format!("{what} is left out: {why}.");
     tell(&text);

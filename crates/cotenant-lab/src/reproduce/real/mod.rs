@@ -49,7 +49,7 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
             let mut others = Watch::new(here.topology.usable());
             others.catch_up(&[]);
             let found = match study(&here) {
-                // Of all studies, the others can be made.
+                // With all studies selected, a failed one does not stop the others.
                 Err(why) if names.is_empty() && matches!(why.downcast_ref(), Some(Stop::Missing(_))) => {
                     Found::new(Vec::new(), "not measured", left_out(experiment, why))
                 }
@@ -65,7 +65,7 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
         .collect()
 }
 
-/// The users' program: the one beside this one, else that in `PATH`.
+/// The users' binary: the one beside this executable, otherwise from `PATH`.
 fn cotenant() -> Result<PathBuf> {
     let beside = std::env::current_exe().context("this program's own file is not known")?.with_file_name("cotenant");
     let found = Some(beside).filter(|path| path.is_file()).or_else(|| executable::find("cotenant".as_ref()));

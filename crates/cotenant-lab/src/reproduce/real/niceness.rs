@@ -1,5 +1,5 @@
-//! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under
-//! `cotenant qos`.
+//! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that `cotenant qos` pauses for
+//! them.
 
 use super::super::niceness::statements_on_presets;
 use super::super::row::{Found, Row, bound, claim, mean, row};
@@ -15,30 +15,30 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Programs of high and of low priority; with `--quick` the first two.
+/// High- and low-priority programs; with `--quick` the first two.
 const PAIRS: [[&str; 2]; 3] = [["blockie-large", XZ], ["blockie-large", "sledge-large"], ["bst-50mb", "sledge-large"]];
-/// The real program: compresses a text again and again.
+/// The real program: compresses a text repeatedly.
 const XZ: &str = "xz";
-/// More often than any run below needs.
+/// More repetitions than any run below needs.
 const TIMES: usize = 100;
 
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
-/// The paper's, and ours beside them.
+/// The paper's controllers, and ours.
 const TARGETED: [&str; 4] = ["conservative-90", "relaxed-90", "conservative-80", OURS];
 const OURS: &str = "tracking";
 /// A controller that samples every 10 ms and never orders a nap.
 const LOOKS: &str = "simple:0,0,0/0/0";
 
-/// Seconds, longer than any run: if this process is killed, its kernels still end.
+/// Seconds, longer than any run, so that kernels end even if this process is killed.
 const FOREVER: f64 = 60.0;
-/// A line for `sh`, on the CPU of the programs of high priority (0) or of low priority (1).
+/// A line for `sh`, on the high-priority CPU (0) or the low-priority CPU (1).
 fn kernel(here: &Here, name: &str, of: usize, seconds: f64) -> String {
-    // What is beyond the caches takes long to fill, and that is in each run.
+    // Working sets beyond the caches take long to fill, and every run includes that.
     let size = if name.ends_with("-large") { " --size 256M" } else { "" };
     format!("exec \"$COTENANT\" kernel {name}{size} --pin {} --seconds {seconds} --json", here.cpus[of])
 }
 
-/// The same for a program of low priority that has no end of its own.
+/// The same for a low-priority program without an end.
 fn batch(here: &Here, name: &str) -> String {
     if name == XZ {
         let texts = " \"$TEXT\"".repeat(TIMES);
@@ -60,7 +60,7 @@ fn shell(here: &Here, line: &str) -> Command {
     command
 }
 
-/// Units per second of a kernel, by its own JSON.
+/// Units per second of a kernel, from its JSON.
 fn speed(json: &[u8]) -> Result<f64> {
     rate(&serde_json::from_slice(json).context("a kernel did not say how fast it was")?)
 }
@@ -77,7 +77,7 @@ impl Batch {
         Ok(Self(Running(shell(here, line).spawn()?), Instant::now()))
     }
 
-    /// CPUs that it used.
+    /// CPUs used.
     fn end(mut self) -> Result<f64> {
         let before = sys::children_cpu_time();
         self.0.0.kill()?;
@@ -86,26 +86,26 @@ impl Batch {
     }
 }
 
-/// What `cotenant qos` came to.
+/// Results of `cotenant qos`.
 struct Managed {
-    /// Of the program of high priority.
+    /// Of the high-priority program.
     speed: f64,
-    /// CPUs of the other one, and of Cotenant.
+    /// CPUs used by the other one, and by Cotenant.
     low: f64,
     own: f64,
     notes: Vec<String>,
 }
 
-/// The two lines under `cotenant qos`, until the first has ended.
+/// Runs the two lines under `cotenant qos` until the first has ended.
 fn managed(here: &Here, controller: &str, high: &str, low: &str) -> Result<Managed> {
     let mut command = told(here, Command::new(&here.cotenant));
-    // Naps alone: on a larger machine others would be sent to other caches.
+    // Naps only: on a larger machine programs would be moved to other caches.
     command.args(["qos", "--json", "--means", "outside", "--controller", controller, "--high", high, "--low", low]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // The pipe stays open as long as the other one runs; the report tells where it ends.
+    // The other process keeps the pipe open, so that only the report itself marks its end.
     let report = serde_json::Deserializer::from_reader(child.stdout.take().context("it has an output")?);
     let report = report.into_iter::<Value>().next();
-    sys::kill(child.id(), SIGTERM)?; // our child, not reaped: the id is its own
+    sys::kill(child.id(), SIGTERM)?; // our child is not reaped yet, so that its id is valid
     let out = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&out.stderr);
     let summary = said.lines().find_map(|line| serde_json::from_str::<Value>(line).ok()).filter(Value::is_object);
@@ -123,31 +123,31 @@ fn managed(here: &Here, controller: &str, high: &str, low: &str) -> Result<Manag
     })
 }
 
-/// What `cotenant qos` said in all runs.
+/// Messages of `cotenant qos` in all runs.
 fn by(said: &BTreeSet<String>) -> String {
     format!("cotenant qos: {}.", said.iter().map(String::as_str).collect::<Vec<_>>().join("; "))
 }
 
-/// Of a pair in one way: each a figure of each round.
+/// Figures of a pair under one arm, per round.
 #[derive(Clone, Default)]
 struct Rounds {
-    /// Speed of high priority over that alone right before and behind.
+    /// Speed of the high-priority program over its speed alone right before and after.
     kept: Vec<f64>,
-    /// CPUs of low priority over those without naps in the same round.
+    /// CPUs used by the low-priority program over those without naps in the same round.
     used: Vec<f64>,
-    /// CPUs of Cotenant.
+    /// CPUs used by Cotenant.
     own: Vec<f64>,
 }
 
 struct Study {
     pairs: Vec<[&'static str; 2]>,
     controllers: &'static [&'static str],
-    /// By pair, then without naps and by controller.
+    /// By pair, then by arm: without naps, and each controller.
     found: Vec<Vec<Rounds>>,
     notes: Vec<String>,
 }
 
-/// Each pair without naps and under each of these, which `words` makes an argument of with the speed alone.
+/// Each pair without naps and under each controller; `words` makes its argument from the speed alone.
 fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64) -> String) -> Result<Study> {
     let mut notes = Vec::new();
     let has_xz = text_for_xz(here, &["xz", "taskset"], &mut notes)?.is_some();
@@ -194,7 +194,7 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
     Ok(Study { pairs, controllers, found, notes })
 }
 
-/// A loss of which the paper gives the most, in percent; neither met nor not where the interval has both.
+/// A loss with an upper limit in the paper, percent; undecided if the interval contains the limit.
 fn bounded(label: String, paper: f64, figures: &[f64]) -> Row {
     let Median { value, low, high } = middle(figures);
     let row = bound(label, paper, value, "%").between([low, high]);
@@ -256,7 +256,7 @@ impl Study {
     }
 }
 
-/// A preset of the paper with its thresholds in units of the speed alone.
+/// A preset of the paper, with thresholds in units of the speed alone.
 fn scaled(name: &str, alone: f64) -> String {
     let Some(Controller::Simple(preset)) = Controller::preset(name, 0.9) else { return name.to_owned() };
     let [a, b, c] = preset.naps;
@@ -309,7 +309,7 @@ pub(super) fn targeted(here: &Here) -> Result<Found> {
 pub(super) fn overhead(here: &Here) -> Result<Found> {
     const WAYS: [(&str, &str); 2] = [("looks every 10 ms, no naps", LOOKS), (OURS, OURS)];
     let (short, long) = if here.quick { (1.0, 1.5) } else { (2.0, 4.0) };
-    // The other one has said how fast it was before all ends with the first.
+    // The other program reports its speed before the first one ends everything.
     let low = |seconds: f64| format!("{} >\"$LOW\"", kernel(here, "cpu", 1, 0.8 * seconds));
     let lines = |seconds: f64| [kernel(here, "cpu", 0, seconds), low(seconds)];
     let low_speed = || speed(&fs::read(here.folder.path().join("low.json"))?);
@@ -344,7 +344,7 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
     for ((name, controller), [high, low, own]) in WAYS.iter().zip(&found) {
         rows.push(bounded(format!("{name}: loss of the program of high priority"), 1.0, high));
         let label = format!("{name}: loss of the program of low priority");
-        // The paper's figure is without naps; pauses that measure are no overhead of that kind.
+        // The paper's figure is without naps; measuring pauses are no such overhead.
         rows.push(if *controller == LOOKS { bounded(label, 5.0, low) } else { median_row(label, low, 1.0, "%") });
         rows.push(median_row(format!("{name}: Cotenant's own CPU time"), own, 1.0, "% of a CPU"));
     }

@@ -1,4 +1,4 @@
-//! What programs cost each other on this machine, and the model of it: by the scripts of `cotenant characterize` and
+//! What programs cost each other on this machine, and its model, by the scripts of `cotenant characterize` and
 //! `cotenant calibrate --contentiousness`.
 
 use super::super::contentiousness::{coefficients, properties};
@@ -18,13 +18,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
 
-/// A part of `SmashBench`, such that all beside all take a minute: what a cache holds and what none does, by chance
-/// and in a row.
+/// A part of `SmashBench` whose pairs take a minute: in and beyond caches, random and sequential.
 const KERNELS: [&str; 7] =
     ["bst-4mb", "bst-50mb", "naive-4mb", "naive-50mb", "blockie-large", "sledge-small", "sledge-large"];
-/// With `--quick` as many as are needed of these.
+/// The number of these used with `--quick`.
 const FEW: [&str; FEWEST] = ["bst-4mb", "naive-50mb", "sledge-large", "blockie-large"];
-/// A real program that takes longer is given up.
+/// Limit for a real program's run.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn study(here: &Here, few: usize) -> Result<Study<'_>> {
@@ -36,7 +35,7 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
     Ok(Study::new(kernels, rounds, Duration::from_millis(length), &here.topology, &cpus, program, true)?)
 }
 
-/// Real programs with a second of work or less, and what they do.
+/// Real programs with at most a second of work.
 fn programs(here: &Here) -> Result<Vec<(&'static str, Vec<OsString>)>> {
     let input = here.folder.path().join("input");
     fs::write(&input, text(30_000))?;
@@ -80,7 +79,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     }
     let properties = properties(&losses);
     rows.extend(properties.of_each(&names));
-    let Study { plan, .. } = study; // its bench ends here: one at a time holds signals back
+    let Study { plan, .. } = study; // its bench ends here: only one at a time can hold signals back
     let mut notes = Vec::new();
     for (name, command) in programs(here)?.into_iter().take(if here.quick { 1 } else { 2 }) {
         match real(here, &plan, name, command) {
@@ -96,7 +95,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
         }
     }
     let pairs = names.len().pow(2);
-    // Of pairs that lose nothing, one in forty has an interval above 0; twice as many are no surprise.
+    // Of pairs without loss, one in forty has an interval above 0; up to twice as many are accepted.
     let chance = if told * 20 <= pairs { " Orders among them are chance, too." } else { "" };
     notes.push(format!("{told} of {pairs} pairs of kernels lose more than chance explains.{chance}"));
     rows.extend(properties.rows);

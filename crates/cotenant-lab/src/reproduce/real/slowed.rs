@@ -1,4 +1,4 @@
-//! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes
+//! Programs that slow themselves down on this machine: a batch program in C, compiled by `cotenant cc` in the modes
 //! `naps` and `padding`, beside kernels of `SmashBench` and a real program.
 
 use super::super::row::{Found, Row, claim, effect, level, lowest, mean, percent, row};
@@ -17,20 +17,20 @@ use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The batch program. `cargo bench -p cotenant --bench pass` measures the rate of equation 5.10 with it, too.
+/// The batch program; `cargo bench -p cotenant --bench pass` also uses it, for the rate of equation 5.10.
 const BATCH: &str = include_str!("batch.c");
-/// Its arrays: beyond any last private cache.
+/// Size of its arrays: beyond any last private cache.
 const KILOBYTES: &str = "65536";
-/// Programs of high priority: kernels that go by the last level, or by its bandwidth.
+/// High-priority programs: kernels sensitive to the last-level cache or to its bandwidth.
 const KERNELS: [&str; 3] = ["bst-8mb", "bst-50mb", "blockie-large"];
 
-/// What the batch program was made to do.
+/// The inserted slowdown of the batch program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     Plain,
-    /// Naps of so many ms after each so many.
+    /// Naps of this many ms after each this many.
     Naps(u32, u32),
-    /// So many nops in every five instructions.
+    /// This many nops in every five instructions.
     Padded(u32),
 }
 
@@ -78,17 +78,17 @@ impl Made {
     }
 }
 
-/// The batch program while it runs.
+/// The running batch program.
 struct Batch {
     running: Running,
     out: BufReader<ChildStdout>,
 }
 
-/// What it said at its end: share of the time that it executed, copies per second.
+/// Its final output: fraction of time that it executed, copies per second.
 type Said = [f64; 2];
 
 impl Batch {
-    /// On a CPU, when it is warm; for so many ms of CPU time, or until it is asked to end.
+    /// Starts it on a CPU; it runs warm for this many ms of CPU time, or until asked to end.
     fn start(program: &PathBuf, cpu: CpuId, milliseconds: u32) -> Result<Self> {
         let words = [milliseconds.to_string(), KILOBYTES.to_owned()];
         let mut command = Command::new(program);
@@ -106,7 +106,7 @@ impl Batch {
 
     fn finish(mut self, ask: bool) -> Result<Said> {
         if ask {
-            sys::kill(self.running.0.id(), SIGTERM)?; // our child, not reaped: the id is its own
+            sys::kill(self.running.0.id(), SIGTERM)?; // our child is not reaped yet, so that its id is valid
         }
         let mut text = String::new();
         self.out.read_to_string(&mut text)?;
@@ -120,7 +120,7 @@ impl Batch {
     }
 }
 
-/// Starts a program on a CPU: it inherits this thread's mask, which is then set back at once.
+/// Starts a process on a CPU: it inherits this thread's mask, which is restored at once.
 fn on<T>(cpu: CpuId, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let own = sys::getaffinity(0)?;
     sys::setaffinity(0, &CpuSet::single(cpu))?;
@@ -129,7 +129,7 @@ fn on<T>(cpu: CpuId, start: impl FnOnce() -> Result<T>) -> Result<T> {
     started
 }
 
-/// A program of high priority.
+/// A high-priority program.
 enum High {
     Kernel(&'static str),
     /// Compresses a text.
@@ -176,12 +176,12 @@ impl High {
     }
 }
 
-/// Of each program of high priority beside each batch program, in rounds: its speed over that alone in the same round.
+/// Rounds of each high-priority program beside each batch program: its speed over its speed alone in the same round.
 struct Beside {
     names: Vec<&'static str>,
     /// By program, by batch program: quality of each round.
     quality: Vec<Vec<Vec<f64>>>,
-    /// By batch program: its own rate over that of the plain one in the same round, beside the same program.
+    /// By batch program: its rate over that of the unmodified one in the same round, beside the same program.
     rate: Vec<Vec<f64>>,
 }
 
@@ -203,7 +203,7 @@ fn beside(here: &Here, made: &[Made], programs: &[PathBuf], notes: &mut Vec<Stri
             let mut speeds = vec![f64::NAN; made.len()];
             let mut copies = vec![f64::NAN; made.len()];
             let mut alone = f64::NAN;
-            // Another order in each round; `made.len()` stands for the run alone.
+            // The order rotates per round; `made.len()` stands for the run alone.
             for i in 0..=made.len() {
                 match (i + round) % (made.len() + 1) {
                     m if m == made.len() => alone = high.speed(here, cpu)?,
@@ -241,13 +241,14 @@ impl Beside {
         middle(&self.quality[high][made]).value
     }
 
-    /// Whether a program of high priority suffers from the batch program as it is: else nothing could help it.
+    /// Whether a high-priority program suffers from the unmodified batch program: otherwise there is nothing to
+    /// improve.
     fn suffers(&self, high: usize) -> bool {
         middle(&self.quality[high][0]).high < 1.0
     }
 
-    /// By how much the last kind of batch program disturbs less than the first: of the programs that suffer, the mean
-    /// of their medians; `None` where none does.
+    /// How much less the last kind of batch program disturbs than the first: the mean of medians over the suffering
+    /// programs; `None` without any.
     fn gain_row(&self, made: &[Made], says: &str) -> Option<Row> {
         let last = made.len() - 1;
         let suffer = (0..self.names.len()).filter(|high| self.suffers(*high));
@@ -283,7 +284,7 @@ pub(super) fn naps(here: &Here) -> Result<Found> {
     let programs = compiled(here, made)?;
     let mut notes = Vec::new();
     let mut rows = Vec::new();
-    // By itself, as long as many naps take: what a nap at an end adds or lacks is little.
+    // Alone, for many naps, so that a partial nap at the end matters little.
     let (times, milliseconds) = (here.rounds(), if here.quick { 200 } else { 400 });
     for (made, program) in made.iter().zip(&programs).skip(1) {
         let shares = (0..times).map(|_| Ok(Batch::start(program, here.cpus[1], milliseconds)?.finish(false)?[0]));
@@ -298,7 +299,7 @@ pub(super) fn naps(here: &Here) -> Result<Found> {
     rows.extend(found.rows(made));
     if let Some(gain) = found.gain_row(made, "naps give speed back") {
         rows.push(gain);
-        // Equation 5.11: 1 − (1 − QoS as it is) · R.
+        // Equation 5.11: 1 − (1 − unmodified QoS) · R.
         let off = (0..found.names.len()).filter(|high| found.suffers(*high)).flat_map(|high| {
             let before = found.median(high, 0);
             let found = &found;

@@ -1,4 +1,4 @@
-//! What the `ReSense` paper prints, and its machines.
+//! Printed data of the `ReSense` paper, and its machines.
 
 use cotenant_model::CpuSet;
 use cotenant_model::profile::{AppProfile, By, Score};
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A machine of Table II.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Platform {
-    /// In the tables.
+    /// Its name in the tables.
     pub name: &'static str,
-    /// In `machines/`.
+    /// Its name in `machines/`.
     pub machine: &'static str,
     /// Threads of each program (§3.1).
     pub threads: usize,
-    /// The paper's resources, and the levels that they are here.
+    /// The paper's resources, with their levels here.
     pub levels: &'static [(&'static str, &'static str)],
 }
 
@@ -43,7 +43,7 @@ pub(super) const PLATFORMS: [Platform; 4] = [YORKFIELD, HARPERTOWN, XEON, OPTERO
 #[derive(Clone, Debug)]
 pub(super) struct Printed {
     pub parsec: bool,
-    /// In `workloads/`.
+    /// Its name in `workloads/`.
     pub program: String,
     pub platform: &'static str,
     /// A level of the platform.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Workloads of each size and machine; the figures show seven to ten.
 const WORKLOADS: u64 = 10;
 
-/// Seconds of work of each thread: native inputs of PARSEC take minutes, classes B and D of NPB no less.
+/// Seconds of work per thread: native inputs of PARSEC and classes B and D of NPB take minutes.
 const WORK_S: f64 = 60.0;
 
 /// "Up to" in the text of §3.2 to §3.4: average response time, throughput, percent.
@@ -31,8 +31,8 @@ fn most(size: Size, platform: &Platform) -> Option<[f64; 2]> {
     all.into_iter().find(|(s, p, _)| *s == size && p.name == platform.name).map(|found| found.2)
 }
 
-/// A mean improvement beside the paper's, judged as any effect: an interval as wide as the paper's are (14.15 ± 13.4)
-/// has nearly everything in it. Both intervals are shown, at the paper's level.
+/// A mean improvement beside the paper's, judged like any effect: an interval as wide as the paper's (14.15 ± 13.4)
+/// contains nearly everything. Both intervals are shown, at the paper's level.
 fn judged(label: &str, gain: &Gain, each: &[f64], [paper, half, p]: [f64; 3]) -> Row {
     let interval = paired(&vec![0.0; each.len()], each, 1.0 - p, Tail::Both);
     let own = interval.map_or(String::new(), |i| format!(" ± {:.2}", (i.high - i.low) / 2.0));
@@ -41,7 +41,7 @@ fn judged(label: &str, gain: &Gain, each: &[f64], [paper, half, p]: [f64; 3]) ->
     Row { verdict: format!("{} ({paper} ± {half}; ours {:.2}{own}{chance})", row.verdict, gain.percent), ..row }
 }
 
-/// The part of a workload's time in which at least so many of its programs run. Each runs without a gap.
+/// The fraction of a workload's time in which at least this many programs run. Each runs without a gap.
 fn crowded(jobs: &[JobRuns], least: usize) -> f64 {
     let stay = |job: &JobRuns| {
         let begin = job.began_s.first().copied().unwrap_or_default();
@@ -58,7 +58,7 @@ fn crowded(jobs: &[JobRuns], least: usize) -> f64 {
     crowded / since
 }
 
-/// How long all programs of the workloads run together under Linux (§3.3).
+/// Time in which all programs of the workloads run together under Linux (§3.3).
 fn together(lab: &Lab, machine: &str, pool: &Scenario, workloads: &[Workload]) -> anyhow::Result<Row> {
     let what = format!("{machine}: programs at a time");
     let all = lab.parallel(&what, workloads, |workload| ran(pool, workload, &Who::Linux, 1))?;
@@ -146,6 +146,7 @@ mod tests {
     use super::*;
 
     /// Table VI has 3.27 ± 3.95: what is inside of that can be nothing, or the other way round.
+    /// Holds sim/reproduce.
     #[test]
     fn an_interval_with_0_in_it_does_not_make_nothing_agree() {
         let met = |percent: f64| {

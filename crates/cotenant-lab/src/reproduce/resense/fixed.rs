@@ -1,4 +1,4 @@
-//! Table VII: workloads that start at the same time, with all scores set alike.
+//! Table VII: workloads that start at the same time, with all scores equal.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, effect, mean, row, tally};
@@ -18,7 +18,7 @@ pub(super) fn count(lab: &Lab) -> usize {
     if lab.effort.every > 1 { 2 } else { WORKLOADS }
 }
 
-/// Random sets of so many PARSEC programs, and their printed profiles.
+/// Random sets of this many PARSEC programs, with their printed profiles.
 pub(super) fn sets(
     lab: &Lab,
     platform: &Platform,
@@ -40,8 +40,8 @@ pub(super) fn sets(
     (sets, pool, data::printed_profiles(&scores))
 }
 
-/// Why it is not as in the paper with one sign for all: what came out where the programs share no data, and that C- and
-/// Linux are the same to a tenth of a percent.
+/// Why it differs from the paper with a single sign: the results without shared data, and that C- and Linux agree
+/// within a tenth of a percent.
 fn why(arm: usize) -> &'static str {
     match arm {
         0 => "the programs are assumed to share data; without any it is -1.8 % by average response time",
@@ -49,7 +49,7 @@ fn why(arm: usize) -> &'static str {
     }
 }
 
-/// What Table VII compares, and the same over two instances where scores are negative.
+/// The comparison of Table VII, and the same over two instances with negative scores.
 const NAMES: [&str; 5] = [
     "C+, all scores positive",
     "C-, all scores negative",

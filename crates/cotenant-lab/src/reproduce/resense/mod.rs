@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 const ASSUMED: &str = "What the programs are like is assumed from words (workloads/parsec-npb.toml), most latencies and bandwidths of the machines are guesses; \
                        the paper's scores were not used for either.";
 
-/// Simulated seconds of a run of one thread alone; the paper does not say how long its programs run.
+/// Simulated seconds of a run of one thread alone; the paper gives no durations.
 fn work_s(lab: &Lab) -> f64 {
     if lab.effort.every > 1 { 1.0 } else { 20.0 }
 }
@@ -37,9 +37,9 @@ fn seeds(lab: &Lab) -> u64 {
     lab.effort.seeds.min(3)
 }
 
-/// All of these programs on a machine, for [`Scenario::for_jobs`], each with so many seconds of work per thread.
+/// All of these programs on a machine, for [`Scenario::for_jobs`], each with this many seconds of work per thread.
 fn pool(platform: &Platform, programs: &[String], work_s: f64) -> anyhow::Result<Scenario> {
-    // It acts at changes alone, so that it need not look often.
+    // It acts only on changes, so that a long interval suffices.
     let mut text = "policy = { pin = 'cpu', interval_ms = 1000 }\n".to_owned();
     for program in programs {
         let threads = platform.threads;
@@ -56,22 +56,22 @@ fn together(programs: &[String]) -> Workload {
     Workload { jobs: programs.iter().map(job).collect(), restart: false, longest: None }
 }
 
-/// What places the threads.
+/// The placement of threads.
 #[derive(Clone, Debug)]
 enum Who<'a> {
     Linux,
-    /// `ReSense` with these profiles, as the paper has it: a program that contends has a core of every instance.
+    /// `ReSense` with these profiles, as in the paper: a contending program has a core of every instance.
     Resense(&'a BTreeMap<String, AppProfile>),
-    /// The same over two instances, which is ours and what users get.
+    /// The same over two instances: our variant, and the users' default.
     Two(&'a BTreeMap<String, AppProfile>),
-    /// That by the sums of scores, which is ours, too.
+    /// The variant by sums of scores, also ours.
     Sum(&'a BTreeMap<String, AppProfile>),
-    /// `shapes`, by instructions per second.
+    /// `shapes`, maximizing instructions per second.
     Shapes,
 }
 
 impl<'a> Who<'a> {
-    /// The policy and its profiles, where it is `ReSense`.
+    /// The policy and its profiles, for `ReSense`.
     fn resense(&self) -> Option<(Resense, &'a BTreeMap<String, AppProfile>)> {
         let of = |sum, widest| Resense { sum, settings: ResenseSettings { widest } };
         match *self {
@@ -100,7 +100,7 @@ fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow
     Ok(scenario.staged(workload, policy.as_deref(), scenario.kernel, seed, |_| ())?)
 }
 
-/// What a workload comes to.
+/// Metrics of a workload.
 fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
     Figures::of(&ran(pool, workload, who, seed)?).context("a run took no time")
 }

@@ -1,4 +1,4 @@
-//! Figures 10 and 11: how far `ReSense` is from the best mapping, and why.
+//! Figures 10 and 11: the distance of `ReSense` from the best mapping, and why.
 
 use super::super::lab::Lab;
 use super::super::row::{self, Found, Row, bound, highest, row};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The largest average distances of a machine, points: average response time, throughput (abstract).
 const FURTHEST: [f64; 2] = [1.49, 2.08];
 
-/// The scores that `ReSense` goes by. Those of the paper's C₋, a core of every instance, come first; the rest is ours.
+/// The scores used by `ReSense`. Those of the paper's C₋, a core of every instance, come first; the rest is ours.
 const ARMS: [&str; 4] = [
     "paper's scores",
     "simulated scores",
@@ -27,19 +27,19 @@ const ARMS: [&str; 4] = [
 const PAPERS: usize = 2;
 const METRICS: [&str; 2] = ["art", "throughput"];
 
-/// A set of programs. Points are of improvement over Linux, below the best mapping; by metric.
+/// A set of programs. Points of improvement over Linux below the best mapping, by metric.
 struct Distances {
     /// By [`ARMS`].
     below: [[f64; 2]; ARMS.len()],
-    /// The same if the first mapping had been kept until all had ended.
+    /// The same as if the first mapping had been kept to the end.
     kept: [[f64; 2]; ARMS.len()],
-    /// The same of the best mapping that any scores lead to, and how many there are, where all were tried.
+    /// The same for the best mapping that any scores can produce, with their number, if all were tried.
     any: Option<([f64; 2], usize)>,
-    /// Mappings while all run, by [`ARMS`].
+    /// Mappings while all programs run, by [`ARMS`].
     laid: [String; ARMS.len()],
     /// The best mapping by average response time.
     best: String,
-    /// Whether the best is so for certain.
+    /// Whether this is certainly the best.
     exact: bool,
 }
 
@@ -47,7 +47,7 @@ fn of(outcome: &Outcome) -> Option<Figures> {
     Figures::of_times(&outcome.apps.iter().map(|app| app.time_s).collect::<Vec<_>>())
 }
 
-/// Threads of each program by last-level cache, and its time; its score before, where the programs are known by one.
+/// Threads of each program by last-level cache, and its time, preceded by its score if there is one.
 fn laid(scenario: &Scenario, places: &[usize], outcome: &Outcome, level: Option<&str>) -> String {
     let topology = &scenario.machine.topology;
     let mut places = places.iter();
@@ -65,7 +65,7 @@ fn laid(scenario: &Scenario, places: &[usize], outcome: &Outcome, level: Option<
     scenario.apps.iter().zip(&outcome.apps).map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// All orders of so many things.
+/// All permutations.
 fn orders(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![Vec::new()];
@@ -80,12 +80,12 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
     orders(n - 1).into_iter().flat_map(longer).collect()
 }
 
-/// What a mapping comes to, and the CPU of each thread in it.
+/// Metrics of a mapping, and the CPU of each thread.
 type Placed = (Figures, Vec<usize>);
 
-/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if no program were moved when
-/// others end, where they are, and how many there are: only signs and order of the scores matter. Programs that
-/// contend are spread over two instances, and, besides, over as many as there are.
+/// The best mappings that `ReSense` can make of any scores, by each metric, if no program moves when others end; their
+/// places and number. Only signs and the order of scores matter. Contending programs are spread over two instances, and
+/// also over all instances.
 fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed; 2], usize)> {
     let mut alone = alone.clone();
     let mut best: Option<[Placed; 2]> = None;
@@ -116,7 +116,7 @@ fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed
     Ok((best.context("no run took any time")?, seen.len()))
 }
 
-/// What is to be as high as possible.
+/// The metric to maximize.
 fn value(outcome: &Outcome, metric: usize) -> f64 {
     of(outcome).map_or(0.0, |f| if metric == 0 { 1.0 / f.art_s } else { f.throughput })
 }
@@ -136,13 +136,12 @@ fn one(
     let linux = runs(&Who::Linux)?;
     let mut alone = scenario.for_jobs(&workload).context("a program is not in the pool")?;
     let points = |f: &Figures| f.over(&linux);
-    // Where ReSense comes to rest while all of them run is among the starts of the search, and so is the best that it
-    // could choose.
+    // The search also starts from the settled mapping of ReSense and from the best one it could choose.
     let (mut starts, mut with, mut kept) = (Vec::new(), [[0.0; 2]; ARMS.len()], [[0.0; 2]; ARMS.len()]);
     let mut mappings: [String; ARMS.len()] = Default::default();
     let level = match platform.levels {
         [(_, level)] => Some(*level),
-        _ => None, // of two levels there are as many combinations squared
+        _ => None, // with two levels the number of combinations is squared
     };
     let arms = [Who::Resense(theirs), Who::Resense(own), Who::Two(own), Who::Sum(own)];
     for (arm, who) in arms.into_iter().enumerate() {
@@ -194,7 +193,7 @@ fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Dis
                 rows.push(if metric == 0 { Row { verdict, ..row } } else { row });
             }
             let mean = distance(label("") + ", mean", paper[metric], row::mean(each()));
-            // What is ours is no statement of the paper.
+            // Our variants are no statements of the paper.
             rows.push(if arm < PAPERS { mean } else { row(mean.label, mean.measured, POINTS) });
             rows.push(row(label("") + ", at most", highest(each()), POINTS));
             let kept = row::mean(found.iter().map(|f| f.kept[arm][metric]));
@@ -219,7 +218,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
     let paper = [[0.27, 0.49], [0.18, 0.10], [1.49, 2.08], [0.05, 0.49]];
     let (mut rows, mut searched) = (Vec::new(), 0);
     let mut furthest = [[f64::NEG_INFINITY; 2]; PAPERS];
-    // With few programs on few CPUs there are few mappings; the others take minutes.
+    // Few programs on few CPUs have few mappings; the others take minutes.
     let platforms = if lab.effort.every > 1 { 2 } else { PLATFORMS.len() };
     for (platform, paper) in PLATFORMS.into_iter().zip(paper).take(platforms) {
         let (sets, names, theirs) = sets(lab, &platform, if platform.threads <= 4 { 2 } else { 4 });

@@ -1,4 +1,4 @@
-//! Tables IV and V: sensitivity scores, the paper's beside those that the simulated programs have.
+//! Tables IV and V: sensitivity scores of the paper beside those of the simulated programs.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, row, tally};
@@ -13,22 +13,22 @@ use cotenant_sim::bench::SimBench;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Scores nearer to zero than this, percent, say that sharing does not matter.
+/// Scores below this magnitude, percent, mean that sharing does not matter.
 const NONE: f64 = 1.0;
 
-/// Clock of the Xeon's packages by working cores, over its nominal 2.0 GHz. Four packages of eight cores with 18 MB are
-/// X7550. IBM's eX5 Implementation Guide (SG24-7909, 2.2.3) has the steps of the one of 2.26 GHz: two of 133 MHz with
-/// six cores, three with three or four. Assumed: the same here, three with fewer, one with seven or eight.
+/// Clock of the Xeon's packages by busy cores, over its nominal 2.0 GHz. Four packages of eight cores with 18 MB are
+/// X7550. IBM's eX5 Implementation Guide (SG24-7909, 2.2.3) has the steps of the 2.26 GHz model: two of 133 MHz with
+/// six cores, three with three or four. Assumed here: the same, three with fewer, one with seven or eight.
 const STEPS: [f64; 8] = [1.2, 1.2, 1.2, 1.2, 1.133, 1.133, 1.067, 1.067];
 
-/// Profiles of programs on a simulated machine, made by the script that `cotenant characterize` runs on real ones.
+/// Profiles of programs on a simulated machine, by the script of `cotenant characterize`.
 pub(super) fn profiles(
     lab: &Lab,
     platform: &Platform,
     programs: &[String],
     steps: &[f64],
 ) -> anyhow::Result<BTreeMap<String, AppProfile>> {
-    // Caches are warm after half a second; longer runs only cost.
+    // Half a second warms the caches; longer runs only cost time.
     let work_s = work_s(lab).min(4.0);
     let mut scenario = pool(platform, &programs[..1], work_s)?;
     Arc::make_mut(&mut scenario.sim).turbo = steps.to_vec();
@@ -43,7 +43,7 @@ pub(super) fn profiles(
     Ok(programs.iter().cloned().zip(found).collect())
 }
 
-/// What two scores say of each other.
+/// Compares two scores in words.
 fn compared(label: String, paper: f64, ours: f64) -> Row {
     let (verdict, met) = match (paper.abs() >= NONE, ours.abs() >= NONE) {
         (false, false) => ("sharing matters in neither", true),

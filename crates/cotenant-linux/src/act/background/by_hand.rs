@@ -1,5 +1,4 @@
-//! A program in the background from its start to its end, as one line puts it there by hand: what Cotenant is to be
-//! compared with.
+//! Puts a program into the background from start to end by hand, for comparison with Cotenant.
 
 use super::group;
 use super::sessions::by_session;
@@ -8,18 +7,18 @@ use crate::act::cpu_time::{self, Quota};
 use crate::undo::{Journal, JournalOptions};
 use std::process::Command;
 
-/// By what it is there.
+/// The means.
 pub enum ByHand {
-    /// A control group that is idle, what was written, and the journal of it.
+    /// An idle control group, the written text, and its journal.
     Group(Box<(Quota, String, Journal)>),
-    /// The least weight of its session, which it writes itself.
+    /// The least weight of its session, written by the session itself.
     Session,
-    /// `SCHED_IDLE`: all that counts where there are neither groups nor sessions.
+    /// `SCHED_IDLE`: the only means without groups and sessions.
     Class,
 }
 
 impl ByHand {
-    /// The best that there is here. Makes a group where one may be made.
+    /// The best available means. Creates a group if possible.
     pub fn here() -> Self {
         match Self::group() {
             Some(group) => group,
@@ -35,12 +34,12 @@ impl ByHand {
         if let Ok(written) = group::set(&mut quota, true) {
             return Some(Self::Group(Box::new((quota, written, journal))));
         }
-        let _ = quota.end(&mut journal); // what stays is undone at the end
+        let _ = quota.end(&mut journal); // leftovers are undone at the end
         journal.finish();
         None
     }
 
-    /// A line for the shell, run there; [`ByHand::enter`] does the rest.
+    /// A line for the shell, to run there; [`ByHand::enter`] does the rest.
     pub fn line(&self, line: &str) -> String {
         match self {
             Self::Group(_) => line.to_owned(),
@@ -49,10 +48,10 @@ impl ByHand {
         }
     }
 
-    /// Lets a command begin there.
+    /// Starts a command there.
     ///
     /// # Errors
-    /// Where its group is gone.
+    /// If its group has gone.
     pub fn enter(&self, command: &mut Command) -> std::io::Result<()> {
         match self {
             Self::Group(group) => group.0.enter(command).map_err(std::io::Error::other),
@@ -60,7 +59,7 @@ impl ByHand {
         }
     }
 
-    /// By what, as people read it.
+    /// The means, for people.
     pub fn means(&self) -> String {
         match self {
             Self::Group(group) => format!("{} of a control group", group.1),
@@ -69,7 +68,7 @@ impl ByHand {
         }
     }
 
-    /// The line for a program that is yet to be started.
+    /// The line for a program to start.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Group(_) => {
@@ -80,11 +79,11 @@ impl ByHand {
         }
     }
 
-    /// Removes what was made, when the programs in it have ended.
+    /// Removes the group after the programs in it have ended.
     pub fn end(self) {
         if let Self::Group(group) = self {
             let (quota, _, mut journal) = *group;
-            let _ = quota.end(&mut journal); // tried again at the end of all
+            let _ = quota.end(&mut journal); // tried again at the end
             journal.finish();
         }
     }

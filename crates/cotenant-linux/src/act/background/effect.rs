@@ -1,46 +1,45 @@
-//! Whether the background has an effect: how long those that are to be kept wait for a CPU beside programs in the
-//! background, and while these are paused. Where it has one, they take a CPU at once; else time slices have to end
-//! first.
+//! Whether the background works: protected programs' waits for a CPU beside background programs, compared with pauses
+//! of these. If it works, they get a CPU at once, otherwise only after time slices end.
 
 use cotenant_model::{AppId, Sample, Signal, TaskId, Time};
 use std::collections::BTreeMap;
 
-/// Seconds of each pause that are compared, and of what was between them.
+/// Compared seconds of each pause, and of the time between.
 const PAUSED_S: f64 = 0.4;
 const BESIDE_S: f64 = 1.0;
 
-/// Of the time that they want a CPU, they wait this share longer than in the pauses before and after.
+/// Excess waiting, as a fraction of the wanted CPU time, over the pauses before and after.
 const LONGER: f64 = 0.2;
 
-/// The mean wait that no change of programs takes, seconds.
+/// The mean wait of a mere context switch, seconds.
 const SLICE_S: f64 = 0.5e-3;
 
-/// Programs in the background that use fewer CPUs than this are not waited for.
+/// Background programs below this many CPUs are ignored.
 const RAN: f64 = 0.1;
 
-/// What those in the background did all the time since the last look.
+/// State of the background programs since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// All of them were paused.
+    /// All were paused.
     Paused,
-    /// All of them were in the background, and none was paused.
+    /// All were in the background and running.
     Beside,
     /// Neither.
     Other,
 }
 
-/// What was counted since the last look, seconds.
+/// Counts since the last look, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counted {
     /// Time.
     pub seconds: f64,
-    /// In which those to be kept waited for a CPU.
+    /// Protected programs' waits for a CPU.
     pub waited: f64,
-    /// In which they ran.
+    /// Protected programs' run time.
     pub ran: f64,
-    /// How often they got a CPU.
+    /// Number of times they got a CPU.
     pub slices: f64,
-    /// In which those in the background ran.
+    /// Background programs' run time.
     pub low: f64,
 }
 
@@ -53,13 +52,13 @@ impl Counted {
         self.low += other.low;
     }
 
-    /// Of the time that they want a CPU.
+    /// As a fraction of the wanted CPU time.
     fn share(&self) -> f64 {
         self.waited / (self.waited + self.ran).max(1e-6)
     }
 }
 
-/// Counts since the last look, from what tasks have had in all.
+/// Counts since the last look, from cumulative ones.
 #[derive(Debug, Default)]
 pub struct Counter {
     at: Option<Time>,
@@ -67,7 +66,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Of the tasks that were there before, too; `kept` and `low` say whose they are.
+    /// For tasks that existed before; `kept` and `low` classify applications.
     pub fn count(&mut self, sample: &Sample, kept: impl Fn(AppId) -> bool, low: impl Fn(AppId) -> bool) -> Counted {
         let seconds = self.at.replace(sample.at).map_or(0.0, |before| (sample.at - before).as_secs_f64());
         let mut counted = Counted { seconds, ..Counted::default() };
@@ -91,7 +90,7 @@ impl Counter {
     }
 }
 
-/// What was seen beside them, and in the pauses before and after.
+/// Observations beside background programs, and in the pauses before and after.
 #[derive(Debug, Default)]
 pub struct Effect {
     before: Counted,
@@ -100,8 +99,8 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Notes what was counted. Where it shows that the background has no effect, the share of the time for which those
-    /// to be kept waited in the pauses, and beside the others.
+    /// Adds counts. If they show that the background does not work: the waiting fractions of protected programs in the
+    /// pauses, and beside the others.
     pub fn note(&mut self, moment: Moment, counted: &Counted) -> Option<[f64; 2]> {
         match moment {
             Moment::Other => None,
@@ -138,7 +137,7 @@ impl Effect {
 mod tests {
     use super::*;
 
-    /// In a second: of one CPU, with so many changes.
+    /// Per second: of one CPU, with this many changes.
     fn second(waited: f64, ran: f64, slices: f64, low: f64) -> Counted {
         Counted { seconds: 1.0, waited, ran, slices, low }
     }
@@ -148,6 +147,7 @@ mod tests {
         stretches.iter().filter_map(|(moment, counted)| effect.note(*moment, counted)).collect()
     }
 
+    /// Holds qos/background.
     #[test]
     fn who_waits_beside_the_background_and_not_in_its_pauses_gains_nothing_by_it() {
         use Moment::{Beside, Paused};

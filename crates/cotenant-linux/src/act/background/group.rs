@@ -1,22 +1,22 @@
-//! The background by the control group in which a program was started, see [`crate::act::cpu_time`].
+//! The background by a program's own control group, see [`crate::act::cpu_time`].
 
 use crate::act::cpu_time::{Place, Quota};
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use std::cell::Cell;
 
-/// Lets the members of a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
-/// weight), or beside the others again. Others are those in groups beside it: control groups share the CPU level by
-/// level. What was written, as people read it.
+/// Makes a group run only on otherwise idle CPUs (`cpu.idle`, Linux 5.15; before that the least weight), or normally
+/// again. This is relative to sibling groups: control groups share the CPU level by level. Returns the written text for
+/// people.
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// If the kernel refuses.
 pub fn set(quota: &mut Quota, on: bool) -> Result<String, LimitError> {
     let (file, values) = switch(&quota.group);
     quota.write(file, values[usize::from(on)])?;
     Ok(format!("{file} {}", values[usize::from(on)]))
 }
 
-/// The file, and what is written to it beside the others and in the background.
+/// The file, with its values for normal and background.
 fn switch(group: &Group) -> (&'static str, [&'static str; 2]) {
     let idle = ("cpu.idle", ["0", "1"]);
     match group.hierarchy {
@@ -26,7 +26,7 @@ fn switch(group: &Group) -> (&'static str, [&'static str; 2]) {
     }
 }
 
-/// That file, where programs that we start have a group at that place: found out on one that is removed at once.
+/// That file, if groups of new programs have it at that place: tested with a temporary group.
 pub fn file_at(place: &Place) -> Option<&'static str> {
     let file = Cell::new("");
     let works = groups::works(place.hierarchy, &place.around, &place.home, |probe| {
@@ -44,6 +44,7 @@ mod tests {
     use cotenant_testing::TempDir;
     use std::fs;
 
+    /// Holds undo/limits.
     #[test]
     fn the_background_is_told_to_the_kernel_and_taken_back() {
         if !works_here() {
@@ -67,6 +68,7 @@ mod tests {
     }
 
     /// Kernels that know no `cpu.idle` give the least weight.
+    /// Holds qos/background.
     #[test]
     fn before_linux_5_15_the_background_is_the_least_weight() {
         for (hierarchy, file, values) in

@@ -1,9 +1,9 @@
-//! The background: programs run only where nobody else wants the CPU. By the group of their CPU time where they have
-//! one, ours or their unit's, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread. Where
-//! that group may not be idle, by nothing else.
+//! The background: programs run only on otherwise idle CPUs. By the group of their CPU time, ours or their unit's;
+//! without one by the least weight of their sessions, or by `SCHED_IDLE` of each thread. If their group must not be
+//! idle, not at all.
 //!
-//! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
-//! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
+//! Never by both: with CPU shares by session (autogroup), `SCHED_IDLE` only yields within its session. A CPU with only
+//! such threads counts as idle, so that waking threads are sent there to wait.
 
 pub mod by_hand;
 pub(crate) mod effect;
@@ -33,12 +33,11 @@ pub use sessions::Sessions;
 pub use threads::Classes;
 pub use unit::Units;
 
-/// By which of these means programs run in the background here, tried; of those that run already what counts of limits
-/// is their own.
+/// The means of the background here, tried; for already running programs, their own group decides.
 pub fn capability() -> Capability {
     let root = Path::new("/");
     let cpu = CpuGroups::find(root);
-    // Somebody who has nothing in common with us but the root group: whoever gives way to that one does so to all.
+    // A fictitious program in the root group: a program that yields to it yields to all.
     let anybody = cpu.as_ref().map(|cpu| Protected { name: String::new(), group: cpu.mount().join("anybody") });
     let place = cpu_time::place(anybody.as_slice());
     let within = place.as_ref().zip(cpu.as_ref()).and_then(|(place, cpu)| {
@@ -55,8 +54,8 @@ pub fn capability() -> Capability {
     })
 }
 
-/// The words by which a command of an ordinary user is to begin who has no groups where he is, but can have some in a
-/// scope of his own manager: tried.
+/// The words before a command of an ordinary user without groups, if a scope of the user's own manager can provide
+/// them: tried.
 pub fn scope_first() -> Option<[&'static str; 8]> {
     let cpu = CpuGroups::find(Path::new("/"))?;
     let words = groups::own_scope(Path::new("/"), cpu.mount(), sys::euid())?;
@@ -65,18 +64,18 @@ pub fn scope_first() -> Option<[&'static str; 8]> {
     (cpu_time::place(&[]).is_none() && tries().is_ok_and(|status| status.success())).then_some(words)
 }
 
-/// What there is for the background.
+/// Available means of the background.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found<'a> {
-    /// The file by which the group of a program that we start gives way.
+    /// The file by which the group of a new program yields.
     group: Option<&'static str>,
-    /// Inside which group alone it does so; `None`: everywhere.
+    /// The group within which it yields; `None`: everywhere.
     within: Option<&'a str>,
-    /// Whether threads may be `SCHED_IDLE`.
+    /// Whether threads may become `SCHED_IDLE`.
     idle: bool,
-    /// Whether CPU time is portioned out by session.
+    /// Whether CPU time is shared by session.
     by_session: bool,
-    /// Whether it is portioned out by control groups, of which ours is one.
+    /// Whether it is shared by control groups, and we are in one.
     apart: bool,
 }
 
@@ -110,32 +109,32 @@ fn describe(there: &Found<'_>) -> Capability {
     Capability::new("background", standing, found, cost, remedy)
 }
 
-/// What there is without a group, as people read it.
+/// The available means without a group, for people.
 fn means(idle: bool, by_session: bool, between: &str) -> String {
     let means = [by_session.then_some("autogroup nice 19"), idle.then_some("SCHED_IDLE")];
     means.into_iter().flatten().collect::<Vec<_>>().join(between)
 }
 
-/// The background of one application that has no group of CPU time of ours.
+/// The background of one application without a CPU group of ours.
 #[derive(Debug, Default)]
 pub struct Background {
     on: bool,
-    /// Its own control group, where that has a share of CPU time.
+    /// Its own control group, if that has a share of CPU time.
     unit: Option<Unit>,
     threads: Policies,
     sessions: Weights,
 }
 
 impl Background {
-    /// Of all members of a control group that is somebody else's.
+    /// For all members of an external control group.
     pub fn of_group(path: &Path) -> Self {
         Self { unit: Unit::of(path), ..Self::default() }
     }
 
-    /// Turns it on or off, of these threads; see [`Background::tend`]. What is in force, as people read it.
+    /// Turns it on or off for these threads; see [`Background::tend`]. Returns the state for people.
     ///
     /// # Errors
-    /// Where there is none here.
+    /// If there is none here.
     pub fn turn(
         &mut self,
         journal: &mut Journal,
@@ -153,12 +152,12 @@ impl Background {
         }
     }
 
-    /// The group of other programs that would be idle; `None`: it would be its threads.
+    /// The external group that would become idle; `None`: its threads would.
     pub fn group(&self) -> Option<&Path> {
         self.unit.as_ref().map(Unit::path)
     }
 
-    /// By what it runs in the background now, as people read it.
+    /// Its current background means, for people.
     pub fn in_force(&self) -> Option<String> {
         let means = match &self.unit {
             Some(unit) => if unit.is_idle() { "cpu.idle 1" } else { "" }.to_owned(),
@@ -167,8 +166,7 @@ impl Background {
         (self.on && !means.is_empty()).then_some(means)
     }
 
-    /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
-    /// have not started them.
+    /// Updates newly created threads, and those that could not be changed before. `foreign`: we have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
         if let Some(unit) = &mut self.unit {
             unit.tend(journal, now(), self.on, notes);
@@ -186,7 +184,7 @@ impl Background {
         self.unit.is_some() || self.threads.is_used()
     }
 
-    /// Gives back what was changed; lines about what fails, which is tried again at the end of all.
+    /// Restores what was changed; returns lines about failures, which are retried at the end.
     pub fn end(mut self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Notes::default();
         if let Some(unit) = &mut self.unit {
@@ -271,6 +269,7 @@ mod tests {
     }
 
     /// What would be without effect on a service is not ticked.
+    /// Holds qos/background.
     #[test]
     fn the_background_is_ticked_only_where_it_is_so_for_all() {
         let within = Some("user.slice/user-0.slice");

@@ -1,5 +1,5 @@
-//! The weight of sessions, where the kernel portions out CPU time by session first (`sched_autogroup_enabled`, programs
-//! in the root group of the CPU controller). Anybody may lower that of his own sessions, and raise it again.
+//! The weight of sessions, if the kernel shares CPU time by session first (`sched_autogroup_enabled`, programs in the
+//! root group of the CPU controller). Users may lower that of their own sessions, and raise it again.
 
 use crate::FsRoot;
 use crate::fault::around;
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 /// The nice value with the least weight.
 const LEAST: i32 = 19;
 
-/// Sessions that have ended are forgotten where there are more than so many.
+/// Limit of remembered ended sessions.
 const ENDED: usize = 16;
 
-/// Without privileges the kernel takes some ten writes a second from all users together.
+/// Without privileges the kernel accepts about ten writes a second from all users together.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The group of a session, by one of its processes: the open file stands for that process, not for its number.
+/// The group of a session, by one of its processes: the open file refers to that process, not to its number.
 struct Autogroup {
     file: File,
     id: u64,
@@ -39,7 +39,7 @@ impl Autogroup {
         Some(Self { file, id, nice })
     }
 
-    /// `WouldBlock` where others have written for so long.
+    /// `WouldBlock` if others kept writing for this long.
     fn set(&self, nice: i32, patience: Duration) -> io::Result<()> {
         let begin = Instant::now();
         loop {
@@ -58,7 +58,7 @@ pub fn by_session(pid: u32) -> bool {
     nice::is_by_session(&FsRoot::live(), pid)
 }
 
-/// Autogroups with a living process that neither is one of these nor descends from one.
+/// Autogroups with a living process that is neither one of these nor a descendant.
 fn of_others(pids: &BTreeSet<u32>) -> BTreeSet<u64> {
     let is_other = |pid: &u32| {
         let mut line = std::iter::successors(Some(*pid), |pid| Some(process_stat(*pid)?.ppid));
@@ -73,8 +73,8 @@ fn ids(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = u64> {
     pids.into_iter().filter_map(|pid| Some(Autogroup::open(pid, false)?.id))
 }
 
-/// Gives sessions their weight back: those that any of these processes are in. What nice value each had, or why it
-/// cannot be changed.
+/// Restores the weight of sessions with any of these processes. Returns each former nice value, or why it cannot be
+/// changed.
 fn give_back(
     ours: &BTreeMap<u64, i32>,
     pids: impl IntoIterator<Item = u32>,
@@ -104,17 +104,17 @@ fn may_touch(journal: &mut Journal, pid: u32, foreign: bool) -> bool {
     held.may_wait().and_then(|()| may()).is_ok()
 }
 
-/// What people are told of a session that somebody else has changed.
+/// The note about a session that another agent has changed.
 fn foreign(id: u64, nice: i32) -> String {
     format!("autogroup {id} keeps nice {nice}, which another agent has given it")
 }
 
-/// Sessions of one application that have the least weight.
+/// Sessions of one application with the least weight.
 #[derive(Debug, Default)]
 pub struct Weights {
-    /// With their nice values before.
+    /// With their former nice values.
     ours: BTreeMap<u64, i32>,
-    /// Of these, those that have it only from the next look on.
+    /// Those among them that get it with the next look.
     waiting: BTreeSet<u64>,
     /// Left alone.
     left: BTreeSet<u64>,
@@ -127,7 +127,7 @@ impl Weights {
     }
 
     /// Gives the sessions of these processes the least weight, or their own back. `foreign`: we have not started them.
-    /// Those whose sessions have it because of us, or will have.
+    /// Returns those whose sessions have it because of us, or will have.
     pub fn tend(
         &mut self,
         journal: &mut Journal,
@@ -159,11 +159,11 @@ impl Weights {
                 light.insert(*pid);
             }
             let waits = self.waiting.contains(&id);
-            // Below 0 it may take privileges to get back there.
+            // Below 0 the return may need privileges.
             if known && !waits || self.left.contains(&id) || !(0..LEAST).contains(&nice) {
                 continue;
             }
-            // Why a process may not be touched is said of its threads.
+            // The reason is reported with the process's threads.
             if !known && !may_touch(journal, *pid, foreign) {
                 continue;
             }
@@ -171,7 +171,7 @@ impl Weights {
             if !by_session(*pid) {
                 continue;
             }
-            // All of a session that one of them leads descend from it.
+            // All members of a session led by one of them are its descendants.
             let led = process_stat(*pid).is_some_and(|stat| pids.contains(&stat.session));
             if !led && others.get_or_insert_with(|| of_others(pids)).contains(&id) {
                 notes.add(format!(
@@ -196,7 +196,7 @@ impl Weights {
         light
     }
 
-    /// Gives all of them their own back.
+    /// Restores all.
     pub fn end(&mut self, journal: &mut Journal, notes: &mut Notes) {
         self.give_back(journal, [], PATIENCE, notes);
     }
@@ -211,10 +211,10 @@ impl Weights {
         if self.ours.is_empty() {
             return;
         }
-        let anybody = std::iter::once("/proc").flat_map(numbers_in); // listed where these do not do
+        let anybody = std::iter::once("/proc").flat_map(numbers_in); // listed if these do not suffice
         let had = give_back(&self.ours, pids.into_iter().chain(anybody), patience);
         self.ours.retain(|id, original| match had.get(id) {
-            Some(Err(_)) => true, // again at the next look, or at the end of all
+            Some(Err(_)) => true, // again with the next look, or at the end
             had => {
                 if let Some(Ok(nice)) = had.filter(|had| ![Ok(LEAST), Ok(*original)].contains(had)) {
                     notes.add(foreign(*id, *nice));
@@ -226,10 +226,10 @@ impl Weights {
     }
 }
 
-/// A session has the least weight, or not because of us any more.
+/// A session gets the least weight, or no longer has it because of us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRecord {
-    /// It may have from now on; its nice value before.
+    /// It may have it from now on; its former nice value.
     Least(u64, i32),
     /// It has its own again.
     Left(u64),

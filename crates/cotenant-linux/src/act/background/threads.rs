@@ -1,5 +1,5 @@
-//! `SCHED_IDLE`, thread by thread. Only where it can be taken back: anybody may enter it, but only who has
-//! `CAP_SYS_NICE`, or a process whose `RLIMIT_NICE` permits its nice value, may leave it.
+//! `SCHED_IDLE`, thread by thread. Used only if it can be undone: any thread may enter it, but leaving needs
+//! `CAP_SYS_NICE`, or a `RLIMIT_NICE` that permits the nice value.
 
 use crate::act::inherited::{Setting, SettingRecord, Settings};
 use crate::fault::around;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// A scheduling policy, with `SCHED_RESET_ON_FORK` where that is set.
+/// A scheduling policy, with `SCHED_RESET_ON_FORK` if set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class(c_int);
 
@@ -24,7 +24,7 @@ pub type Classes = Settings<Class>;
 type ClassRecord = SettingRecord<Class>;
 
 impl Class {
-    /// Without the flag, which goes with any policy.
+    /// Without the flag, which is independent of the policy.
     fn plain(self) -> c_int {
         self.0 & !libc::SCHED_RESET_ON_FORK
     }
@@ -69,16 +69,16 @@ impl Setting for Class {
     }
 }
 
-/// A thread of an application that has been in the background.
+/// A thread of an application with a background history.
 #[derive(Clone, Copy, Debug)]
 enum Thread {
     /// It has its own policy.
     Own,
-    /// It has `SCHED_IDLE` because of us, and this before.
+    /// It has `SCHED_IDLE` because of us, and had this before.
     Idle { pid: u32, original: Class },
-    /// Its policy is left alone: another agent has changed it, or it could not be taken back.
+    /// Its policy is left alone: another agent has changed it, or it could not be restored.
     Left,
-    /// It may not be touched at all.
+    /// It must not be touched.
     Barred,
 }
 
@@ -92,17 +92,17 @@ impl Policies {
         self.0.values().any(|thread| matches!(thread, Thread::Idle { .. }))
     }
 
-    /// Whether it may not be touched.
+    /// Whether it must not be touched.
     pub fn is_barred(&self, info: &TaskInfo) -> bool {
         matches!(self.0.get(&(info.tid, info.start_ticks)), Some(Thread::Barred))
     }
 
-    /// Whether they were ever looked at.
+    /// Whether they have ever been examined.
     pub fn is_used(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Gives those of these threads `SCHED_IDLE` that `idle` says, and the others their own policy back.
+    /// Gives the threads chosen by `idle` `SCHED_IDLE`, and restores the others.
     pub fn tend(
         &mut self,
         journal: &mut Journal,
@@ -138,7 +138,7 @@ impl Policies {
         }
     }
 
-    /// Gives all of them their own policy back.
+    /// Restores all.
     pub fn end(&mut self, journal: &mut Journal, notes: &mut Notes) {
         for (id, thread) in std::mem::take(&mut self.0) {
             if let Thread::Idle { pid, original } = thread {
@@ -148,8 +148,7 @@ impl Policies {
     }
 }
 
-/// A thread that was not there before. One that was born in the background has inherited that, also where it is off by
-/// now.
+/// A new thread. One created in the background has inherited it, even if it is off by now.
 fn newcomer(journal: &mut Journal, info: &TaskInfo, current: Class) -> Thread {
     let stat = process_stat(info.pid).filter(|_| current.plain() == libc::SCHED_IDLE);
     let before = stat.and_then(|stat| {
@@ -158,7 +157,7 @@ fn newcomer(journal: &mut Journal, info: &TaskInfo, current: Class) -> Thread {
         Some((original, stat.session))
     });
     let Some((original, sid)) = before else { return Thread::Own };
-    // Where the journal cannot take it, the walk at the end finds it through its creator.
+    // If the journal rejects it, the walk at the end finds it through its creator.
     let _ = journal.write(&ClassRecord::set((info.tid, info.start_ticks), info.pid, sid, original, current));
     Thread::Idle { pid: info.pid, original }
 }
@@ -166,7 +165,7 @@ fn newcomer(journal: &mut Journal, info: &TaskInfo, current: Class) -> Thread {
 /// Gives a thread `SCHED_IDLE`.
 ///
 /// # Errors
-/// Why it may not be touched.
+/// Why it must not be touched.
 fn set(journal: &mut Journal, info: &TaskInfo, own: Class, foreign: bool) -> Result<Thread, String> {
     let id = (info.tid, info.start_ticks);
     let Ok(held) = Held::open_exactly(info.pid, info.tid, info.start_ticks) else { return Ok(Thread::Own) };
@@ -197,8 +196,8 @@ fn give_back(journal: &mut Journal, id: Identity, pid: u32, original: Class, not
     }
 }
 
-/// Whether we have `CAP_SYS_NICE` as the kernel asks for it: found out on a thread of its own, which needs it to take
-/// back both that and a flag of its own. Limits do not help with the flag.
+/// Whether we have `CAP_SYS_NICE` for the kernel: tested on a separate thread, which needs it to restore both its
+/// policy and its flag. Limits do not suffice for the flag.
 pub fn is_privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();
     let set = |policy| sys::setscheduler(0, policy).is_ok();

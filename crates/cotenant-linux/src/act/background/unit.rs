@@ -1,10 +1,9 @@
-//! The background of a control group that is somebody else's, such as a unit of systemd: `cpu.idle`, where the group
-//! has it. Whose threads are portioned out CPU time group by group give way to other groups by nothing else.
+//! The background of an external control group, such as a unit of systemd: `cpu.idle`, if available. Threads that share
+//! CPU time by groups yield to other groups only by this.
 //!
-//! Where CPU time is portioned out by version 1 (hybrid), that is the group of the same path there.
+//! If version 1 shares CPU time (hybrid), the group of the same path there.
 //!
-//! A group that is idle has no weight, and gets the kernel's default when it is not idle any more. So its own is
-//! journaled, and written back.
+//! An idle group has no weight, and gets the kernel's default afterwards, so its weight is journaled and restored.
 
 use crate::act::backoff::{BackOff, Verdict};
 use crate::act::groups::{self, path_of, word_of};
@@ -29,27 +28,27 @@ const WEIGHTS: [(&str, u32); 2] = [("cpu.weight", 100), ("cpu.shares", 1024)];
 #[derive(Debug, Default)]
 pub struct Unit {
     path: PathBuf,
-    /// The inode of its folder: a unit that starts anew has another group of the same name.
+    /// The inode of its folder: a restarted unit has a new group of the same name.
     inode: Option<u64>,
     /// It is idle because of us.
     idle: bool,
-    /// Its weight could not be given back yet.
+    /// Its weight could not be restored yet.
     returning: bool,
-    /// Other agents write what it is, as systemd does to all units when it reloads.
+    /// Other agents rewrite it, as systemd does for all units on reload.
     back_off: BackOff,
-    /// It may not be written.
+    /// It must not be written.
     refused: bool,
 }
 
 impl Unit {
-    /// That of this folder; `None` where it has no share of CPU time of its own, or is idle by somebody else's will.
+    /// The one of this folder; `None` if it has no share of CPU time of its own, or is idle by another agent.
     pub fn of(path: &Path) -> Option<Self> {
         let path = if is_idle(path).is_some() { path.to_owned() } else { of_version_1(Path::new("/"), path)? };
         let usable = is_idle(&path) == Some(false) && weight(&path).is_some();
         usable.then(|| Self { inode: inode(&path), path, ..Self::default() })
     }
 
-    /// Makes it idle, or gives it its weight back; whether it is idle now.
+    /// Makes it idle, or restores its weight; returns whether it is idle now.
     pub fn tend(&mut self, journal: &mut Journal, now: Time, on: bool, notes: &mut Notes) -> bool {
         let inode = inode(&self.path);
         if inode != self.inode {
@@ -95,7 +94,7 @@ impl Unit {
         self.idle
     }
 
-    /// Whether it is idle because of us, as far as is known.
+    /// Whether it is known to be idle because of us.
     pub fn is_idle(&self) -> bool {
         self.idle
     }
@@ -130,7 +129,7 @@ fn of_version_1(root: &Path, path: &Path) -> Option<PathBuf> {
     is_same.then(|| first.first().map(|mount| root.join(mount).join(below)))?
 }
 
-/// `None` where it is gone.
+/// `None` if it has gone.
 fn inode(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|meta| meta.ino())
 }
@@ -139,7 +138,7 @@ fn text(path: &Path, file: &str) -> Option<String> {
     Some(bounded::text(path.join(file), Limit::Value).ok()?.trim().to_owned())
 }
 
-/// `None` where it cannot be.
+/// `None` if impossible.
 fn is_idle(path: &Path) -> Option<bool> {
     match &text(path, IDLE)?[..] {
         "0" => Some(false),
@@ -152,18 +151,18 @@ fn weight(path: &Path) -> Option<u32> {
     WEIGHTS.iter().find_map(|(file, _)| text(path, file)?.parse().ok())
 }
 
-/// The file of its weight, and the kernel's default.
+/// The file of its weight, with the kernel's default.
 fn weight_file(path: &Path) -> (&'static str, u32) {
     WEIGHTS.into_iter().find(|(file, _)| path.join(file).exists()).unwrap_or(WEIGHTS[0])
 }
 
-/// Whether it is idle no more, and has not got its own weight back: the second write failed, or was never made.
+/// Whether it is no longer idle but lacks its own weight: the second write failed, or never happened.
 fn is_halfway(path: &Path, original: u32) -> bool {
     let (_, default) = weight_file(path);
     is_idle(path) == Some(false) && original != default && weight(path) == Some(default)
 }
 
-/// Whether there was anything to give back: another agent may have done so.
+/// Returns whether anything was restored: another agent may have done so.
 fn give_back(path: &Path, original: u32) -> io::Result<bool> {
     if is_idle(path) == Some(true) {
         groups::write(&path.join(IDLE), "0")?;
@@ -179,12 +178,12 @@ fn refused(path: &Path, weight: u32, why: &io::Error) -> String {
     format!("{path} keeps {IDLE} 1: {why}; as root, echo 0 > {path}/{IDLE}, and its weight was {weight}")
 }
 
-/// A group is idle because of us, or no more.
+/// A group becomes idle because of us, or is no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnitRecord {
-    /// That folder's is about to be, and had this weight before.
+    /// That folder's group becomes idle, with this former weight.
     Idle(PathBuf, u32),
-    /// It has its weight again, or another agent has made it what it is.
+    /// It has its weight again, or another agent has changed it.
     Left(PathBuf),
 }
 
@@ -209,7 +208,7 @@ impl Record for UnitRecord {
     }
 }
 
-/// Groups that may be idle because of us, with their weights before.
+/// Groups that may be idle because of us, with their former weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Units(BTreeMap<PathBuf, u32>);
 
@@ -230,7 +229,7 @@ impl Effect for Units {
         }
     }
 
-    /// Those that are there: one that begins anew is not idle.
+    /// Existing ones: a restarted one is not idle.
     fn essential(&self, _: Vec<UnitRecord>, _: &Living) -> Vec<UnitRecord> {
         let there = self.0.iter().filter(|(path, _)| path.try_exists().unwrap_or(true));
         there.map(|(path, weight)| UnitRecord::Idle(path.clone(), *weight)).collect()
@@ -275,7 +274,8 @@ mod tests {
         ["cpu.idle", "cpu.weight"].map(|file| text(path, file).unwrap())
     }
 
-    // A file that is no control group's keeps what is longer than what is written: all weights have three digits.
+    // An ordinary file keeps old text beyond the written length: all weights here have three digits.
+    /// Holds undo/limits.
     #[test]
     fn a_unit_has_its_own_weight_again_whoever_gives_it_back() {
         for killed in [false, true] {
@@ -285,7 +285,7 @@ mod tests {
             let mut unit = Unit::of(&path).unwrap();
             assert!(unit.tend(&mut journal, NOW, true, &mut notes) && unit.tend(&mut journal, NOW, true, &mut notes));
             assert_eq!(has(&path), ["1", "400"]);
-            fs::write(path.join("cpu.weight"), "0").unwrap(); // as the kernel shows an idle group
+            fs::write(path.join("cpu.weight"), "0").unwrap(); // the kernel's display of an idle group
             if !killed {
                 assert!(!unit.tend(&mut journal, NOW, false, &mut notes));
                 assert_eq!(has(&path), ["0", "400"]);
@@ -330,10 +330,10 @@ mod tests {
         let mut unit = Unit::of(&path).unwrap();
         assert!(unit.tend(&mut journal, NOW, true, &mut notes));
         fs::remove_file(path.join("cpu.weight")).unwrap();
-        fs::create_dir(path.join("cpu.weight")).unwrap(); // nobody can write that
+        fs::create_dir(path.join("cpu.weight")).unwrap(); // not writable
         assert!(unit.tend(&mut journal, NOW, false, &mut notes), "it is still ours");
         assert!(notes.iter().any(|note| note.contains("its weight was 400")));
-        // The kernel has given it the default.
+        // The kernel has set the default.
         fs::remove_dir(path.join("cpu.weight")).unwrap();
         dir.write("unit/cpu.weight", "100");
         assert!(!unit.tend(&mut journal, NOW, true, &mut notes));
@@ -343,6 +343,7 @@ mod tests {
         assert_eq!(has(&path)[0], "0");
     }
 
+    /// Holds undo/others-settings.
     #[test]
     fn what_another_agent_has_written_stays_for_a_while() {
         let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));

@@ -1,4 +1,4 @@
-//! Groups of ours that limit their members.
+//! Our groups with limits.
 
 use super::{Group, GroupError, Hierarchy, Holder, Manager, dissolve, write};
 use crate::fault::around;
@@ -9,37 +9,36 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Why there is no limit.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// No hierarchy has the controller where we may make groups.
+    /// No hierarchy has the controller where we may create groups.
     #[error(
         "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
          run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
     )]
     NoController,
-    /// There is no resctrl.
+    /// Resctrl is not available.
     #[error("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")]
     NoResctrl,
-    /// Neither a control group, nor `SCHED_IDLE`, nor a session with less weight.
+    /// Neither a control group, nor `SCHED_IDLE`, nor a lighter session is available.
     #[error(
         "programs cannot run in the background here: there is no control group with the cpu controller for them, \
          SCHED_IDLE could not be taken back (CAP_SYS_NICE, or a hard limit of nice values: prlimit --nice=40), \
          and the kernel does not portion out CPU time to their sessions; they nap instead"
     )]
     NoBackground,
-    /// The control group of somebody else has a share of CPU time, and is not made idle: its threads give way by
-    /// nothing else.
+    /// An external control group has a share of CPU time, and is not made idle: its threads yield by no other means.
     #[error("{path} runs beside the others: its cpu.idle is left as it is", path = .0.display())]
     NotIdle(PathBuf),
     /// A file of the group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// Nothing can be journaled or made, so nothing is limited.
+    /// Journaling or creation fails, so nothing is limited.
     #[error("nothing is limited: {0}")]
     Nothing(String),
 }
 
 impl Group {
-    /// A group for a program that is about to be started, under a name that no other has. Journaled before it is made,
-    /// so that its limits are lifted and it is removed however Cotenant ends.
+    /// A group for a new program, with a unique name. Journaled before its creation, so that its limits are lifted and
+    /// it is removed however Cotenant ends.
     ///
     /// # Errors
     /// [`LimitError::Nothing`]
@@ -55,10 +54,10 @@ impl Group {
         Ok(group)
     }
 
-    /// The same, made by a systemd, with what holds it until the program is inside.
+    /// The same, created by systemd, with a process that holds it until the program is inside.
     ///
     /// # Errors
-    /// [`LimitError::Nothing`]; it is not there then.
+    /// [`LimitError::Nothing`]; then it does not exist.
     pub fn asked(
         journal: &mut Journal,
         prefix: &str,
@@ -94,16 +93,16 @@ impl Group {
     /// Writes a limit.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn limit(&self, file: &str, value: &str) -> Result<(), LimitError> {
         let path = self.path.join(file);
         Ok(around("quota.set", || write(&path, value)).map_err(|why| GroupError { path, why })?)
     }
 
-    /// Removes it; its members run on in our own group.
+    /// Removes it; its members continue in our own group.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, and is undone at the end.
+    /// If that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         around("quota.end", || dissolve(&self)).map_err(|why| LimitError::Nothing(why.to_string()))?;
         self.strike(journal);

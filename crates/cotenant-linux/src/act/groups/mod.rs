@@ -1,4 +1,4 @@
-//! Control groups that we make, or freeze: what freezing programs and limiting them have in common.
+//! Control groups that we create or freeze, shared by pauses and limits.
 
 mod limits;
 mod scope;
@@ -28,32 +28,32 @@ pub use undoing::{Groups, dissolve, gone, path_of, word_of};
 pub struct GroupError {
     /// The file or folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub why: io::Error,
 }
 
-/// Where a group lies.
+/// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
     /// Version 1, the hierarchy with the freezer.
     V1,
     /// Version 2.
     V2,
-    /// Version 1, the hierarchy with CPU time: what is frozen elsewhere is limited there.
+    /// Version 1, the hierarchy with CPU time, for limits when the freezer is elsewhere.
     V1Cpu,
-    /// Resctrl: limits go with the folder of a group, and its tasks to the root.
+    /// Resctrl: removing a group's folder lifts its limits and returns its tasks to the root.
     Resctrl,
 }
 
 impl Hierarchy {
-    /// The file that freezes, and what is written to freeze and to thaw.
+    /// The freezing file, with its values to freeze and to thaw.
     fn switch(self) -> (&'static str, [&'static str; 2]) {
         match self {
             Self::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
             Self::V2 => ("cgroup.freeze", ["0", "1"]),
-            // "Frozen" is the least time that the kernel takes: 1 ms in each period.
+            // "Frozen" is the kernel's minimum: 1 ms in each period.
             Self::V1Cpu => ("cpu.cfs_quota_us", ["-1", "1000"]),
-            Self::Resctrl => ("schemata", ["", ""]), // nothing there is frozen
+            Self::Resctrl => ("schemata", ["", ""]), // nothing to freeze
         }
     }
 }
@@ -61,16 +61,16 @@ impl Hierarchy {
 /// One group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Where it lies.
+    /// Its kind.
     pub hierarchy: Hierarchy,
     /// Its folder.
     pub path: PathBuf,
-    /// Where its members go in the end; `None`: it is somebody else's, and they stay.
+    /// The final group of its members; `None` for an external group, whose members stay.
     pub home: Option<PathBuf>,
 }
 
 impl Group {
-    /// The group of somebody else, in whichever hierarchy its folder lies.
+    /// An external group, in the hierarchy of its folder.
     pub fn foreign(path: &Path) -> Result<Self, GroupError> {
         let has = |hierarchy: &Hierarchy| path.join(hierarchy.switch().0).exists();
         let hierarchy = [Hierarchy::V2, Hierarchy::V1].into_iter().find(has).ok_or_else(|| GroupError {
@@ -80,20 +80,20 @@ impl Group {
         Ok(Self { hierarchy, path: path.to_owned(), home: None })
     }
 
-    /// Journals that it is about to be made, or frozen if it is somebody else's.
+    /// Journals that it will be created, or frozen if external.
     ///
     /// # Errors
-    /// Why that cannot be written, in words.
+    /// The reason if that cannot be written.
     pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
         journal.announce(&GroupRecord::Made(self.clone()))
     }
 
-    /// Journals that it is no more, or will not be frozen any more.
+    /// Journals that it has gone, or will not be frozen any more.
     pub fn strike(&self, journal: &mut Journal) {
         journal.strike(&GroupRecord::Gone(self.path.clone()));
     }
 
-    /// Journals that it is about to be frozen, until then.
+    /// Journals that it will be frozen, until then.
     ///
     /// # Errors
     /// As [`Self::announce`].
@@ -101,12 +101,12 @@ impl Group {
         journal.announce(&GroupRecord::Frozen(self.hierarchy, self.path.clone(), until))
     }
 
-    /// Journals that what was frozen until then is thawed.
+    /// Journals that it was thawed, having been frozen until then.
     pub fn strike_freeze(&self, journal: &mut Journal, until: End) {
         journal.strike(&GroupRecord::Thawed(self.path.clone(), until));
     }
 
-    /// Makes its folder, where there is none.
+    /// Creates its folder, if missing.
     pub fn make(&self) -> Result<(), GroupError> {
         match fs::create_dir(&self.path) {
             Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(GroupError { path: self.path.clone(), why }),
@@ -114,10 +114,10 @@ impl Group {
         }
     }
 
-    /// Lets a command begin inside, by writing to that list of its members; what it starts stays there.
+    /// Starts a command inside, by writing to this list of members; its children stay there.
     ///
     /// # Errors
-    /// Where the group is gone.
+    /// If the group has gone.
     pub fn enter(&self, list: &str, command: &mut Command) -> Result<(), GroupError> {
         let path = self.path.join(list);
         let members = OpenOptions::new().write(true).open(&path).map_err(|why| GroupError { path, why })?;
@@ -128,7 +128,7 @@ impl Group {
         Ok(())
     }
 
-    /// Asks the kernel to freeze or to thaw it.
+    /// Requests the kernel to freeze or thaw it.
     pub fn freeze(&self, freeze: bool) -> Result<(), GroupError> {
         if self.hierarchy == Hierarchy::Resctrl {
             let there = fs::metadata(&self.path).map(|_| ());
@@ -137,13 +137,13 @@ impl Group {
         Switch::default().set(self, freeze)
     }
 
-    /// Whether it was asked to freeze, and not to thaw since.
+    /// Whether freezing was requested, without thawing since.
     pub fn asked_to_freeze(&self) -> bool {
         let (file, [thawed, _]) = self.hierarchy.switch();
         bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != thawed)
     }
 
-    /// Whether it says itself that nothing keeps it from running but what may be above it.
+    /// Whether it is thawed itself; an ancestor may still be frozen.
     pub fn is_thawed(&self) -> bool {
         let (file, [thawed, _]) = self.hierarchy.switch();
         bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() == thawed)
@@ -152,7 +152,7 @@ impl Group {
     /// Its processes.
     ///
     /// # Errors
-    /// Where they cannot be read: it is gone, or it was made a threaded one.
+    /// If they cannot be read: it has gone, or has become a threaded one.
     pub fn members(&self) -> Result<Vec<u32>, GroupError> {
         let path = self.path.join("cgroup.procs");
         match bounded::text(&path, Limit::Ids) {
@@ -161,10 +161,10 @@ impl Group {
         }
     }
 
-    /// Sends a signal to all its processes; again where some were born meanwhile and it is one that ends them.
+    /// Sends a signal to all its processes; a lethal one repeatedly, for processes created meanwhile.
     ///
     /// # Errors
-    /// As [`Self::members`]; not where it is gone.
+    /// As [`Self::members`]; no error if it has gone.
     pub fn signal(&self, signal: c_int) -> Result<(), GroupError> {
         match self.members() {
             Err(GroupError { why, .. }) if gone(&why) => Ok(()),
@@ -179,12 +179,12 @@ impl Group {
     }
 }
 
-/// The file by which a group is frozen and thawed, kept open: to find it takes longer than to write it.
+/// The file that freezes and thaws a group, kept open because finding it takes longer than writing.
 #[derive(Debug, Default)]
 pub struct Switch(Option<File>);
 
 impl Switch {
-    /// Asks the kernel to freeze or to thaw that group, always the same.
+    /// Requests the kernel to freeze or thaw that group, always the same one.
     pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), GroupError> {
         let (file, values) = group.hierarchy.switch();
         self.with(group, |file| file.write_all_at(values[usize::from(freeze)].as_bytes(), 0))
@@ -197,11 +197,11 @@ impl Switch {
         let mut text = [0; 16];
         match self.with(group, |file| file.read_at(&mut text, 0)) {
             Ok(len) => text[..len].trim_ascii() != thawed.as_bytes(),
-            Err(_) => group.asked_to_freeze(), // it may be read, and not be written
+            Err(_) => group.asked_to_freeze(), // it may be readable but not writable
         }
     }
 
-    /// What fails is looked for again the next time: another group may have taken its place.
+    /// After a failure it is looked up again: another group may have replaced it.
     fn with<T>(&mut self, group: &Group, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
         let path = group.path.join(group.hierarchy.switch().0);
         let file = match self.0.take() {
@@ -214,13 +214,13 @@ impl Switch {
     }
 }
 
-/// Writes a value to a file of the kernel, in one call.
+/// Writes a value to a kernel file in one call.
 pub fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
-/// The controller by which a hierarchy of version 1 is found; `None` where that is no hierarchy of control groups.
-#[allow(clippy::option_option)] // version 2 is found without
+/// The controller that identifies a hierarchy of version 1; `None` for resctrl.
+#[allow(clippy::option_option)] // version 2 needs none
 fn controller(hierarchy: Hierarchy) -> Option<Option<&'static str>> {
     match hierarchy {
         Hierarchy::V1 => Some(Some("freezer")),
@@ -230,26 +230,26 @@ fn controller(hierarchy: Hierarchy) -> Option<Option<&'static str>> {
     }
 }
 
-/// The folder of the root group; `None` where that hierarchy is not mounted.
+/// The folder of the root group; `None` if that hierarchy is not mounted.
 pub fn mount(hierarchy: Hierarchy) -> Option<PathBuf> {
     let mount = cgroups::mounts(Path::new("/"), controller(hierarchy)?).into_iter().next()?;
     Some(Path::new("/").join(mount))
 }
 
-/// The folder of the group in which we are; `None` where that hierarchy is not mounted or not visible.
+/// The folder of our group; `None` if that hierarchy is not mounted or not visible.
 pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     let ours = cgroups::own(Path::new("/"), controller(hierarchy)?)?;
-    // One outside what a container sees begins with `/..`.
+    // A group outside of a container's view begins with `/..`.
     let inside = Path::new(ours.trim_start_matches('/'));
     let home: PathBuf = mount(hierarchy)?.iter().chain(inside).collect();
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
 }
 
-/// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one
-/// that is removed at once.
+/// Whether a group can be created below `parent`, pass a test, and get members from `home`: tested with a temporary
+/// one.
 ///
 /// # Errors
-/// Why not, with the file that refused.
+/// The reason if not, with the refusing file.
 pub fn works(
     hierarchy: Hierarchy,
     parent: &Path,
@@ -260,7 +260,7 @@ pub fn works(
     let probe = Group { hierarchy, path: parent.join(name), home: None };
     let at = |path: &Path, why: io::Error| format!("{}: {why}", path.display());
     fs::create_dir(&probe.path).map_err(|why| at(parent, why))?;
-    // Moving a process takes the right to write both lists, and that of the group around both.
+    // Moving a process needs write access to both lists, and that of the common ancestor.
     let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).map(drop);
     let lists =
         || [&*probe.path, home, parent].into_iter().try_for_each(|at_| writable(at_).map_err(|why| at(at_, why)));

@@ -1,7 +1,7 @@
-//! Groups that a systemd makes for us: what is in its slices, and beside them, is its own.
+//! Groups created by systemd for us, because its slices and their siblings are its own.
 //!
-//! It makes a scope around a process that is there, and removes it when the last one has gone. So a process that does
-//! nothing holds it until the program runs; it ends with us.
+//! It creates a scope around an existing process, and removes it with the last one. So an idle process holds it until
+//! the program runs, and ends with us.
 
 use crate::act::level::slice;
 use crate::bounded::{self, Limit};
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a systemd may take.
+/// Time limit of systemd.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which systemd portions out the groups in a folder, and the slice there.
+/// The systemd instance that manages the groups in a folder, and their slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
-    /// That of this user, not the system's.
+    /// The user's instance, not the system's.
     own: bool,
     slice: String,
 }
 
 impl Manager {
-    /// That of the groups in `around`, where it listens to this user; `None`: whoever may makes groups there.
+    /// For the groups in `around`, if it serves this user; `None`: any permitted process creates groups there.
     pub fn of(mount: &Path, around: &Path, runs: bool, uid: u32) -> Option<Self> {
         let parts: Vec<&Path> = around.strip_prefix(mount).ok()?.iter().map(Path::new).collect();
         let service = format!("user@{uid}.service");
@@ -39,10 +39,10 @@ impl Manager {
         Self::of(mount, around, Path::new("/run/systemd/system").is_dir(), sys::euid())
     }
 
-    /// Lets it make a scope with that folder, whose name ends in `.scope`.
+    /// Makes it create a scope with that folder, whose name ends in `.scope`.
     ///
     /// # Errors
-    /// What it said.
+    /// Its error.
     pub fn make(&self, program: &str, folder: &Path) -> Result<Holder, String> {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let mut command = Command::new(program);
@@ -56,7 +56,7 @@ impl Manager {
         let child = command.spawn().map_err(|why| format!("{program}: {why}"))?;
         let mut holder = Holder(child);
         let is_inside = |pid: u32| {
-            // It may not be there yet.
+            // It may not exist yet.
             let members = bounded::text(folder.join("cgroup.procs"), Limit::Ids);
             members.is_ok_and(|members| members.lines().any(|line| line.parse() == Ok(pid)))
         };
@@ -80,8 +80,8 @@ impl Manager {
     }
 }
 
-/// The words by which an ordinary user's command begins in a scope of his own manager, where that has the cpu
-/// controller by delegation: groups can be made beside it then. `None` where that is not so, or `uid` is root.
+/// The words that start an ordinary user's command in a scope of the user's own manager, if that has the cpu controller
+/// by delegation: then groups can be created beside it. `None` otherwise, or if `uid` is root.
 pub fn own_scope(root: &Path, mount: &Path, uid: u32) -> Option<[&'static str; 8]> {
     let service = mount.join(format!("user.slice/user-{uid}.slice/user@{uid}.service"));
     let controllers = bounded::text(service.join("cgroup.controllers"), Limit::Value).ok()?;
@@ -91,14 +91,14 @@ pub fn own_scope(root: &Path, mount: &Path, uid: u32) -> Option<[&'static str; 8
     (uid != 0 && delegated && listens).then_some(words)
 }
 
-/// A process that keeps a scope; it ends when this is dropped.
+/// A process that holds a scope; it ends on drop.
 #[derive(Debug)]
 pub struct Holder(Child);
 
 impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.0.kill(); // it may have ended
-        let _ = self.0.wait(); // somebody else may have reaped it
+        let _ = self.0.wait(); // another reaper may have been faster
     }
 }
 
@@ -108,6 +108,7 @@ mod tests {
     use cotenant_testing::TempDir;
     use std::fs;
 
+    /// Holds qos/background.
     #[test]
     fn slices_are_asked_of_the_systemd_whose_they_are() {
         let user = "/c/user.slice/user-7.slice/user@7.service";
@@ -115,7 +116,7 @@ mod tests {
             ("/c", 0, Some((false, "-.slice"))),
             ("/c/system.slice", 0, Some((false, "system.slice"))),
             ("/c/user.slice/user-0.slice", 0, Some((false, "user-0.slice"))),
-            // Others may not ask for that, and what was delegated is whoever's it is.
+            // Other users may not request it, and delegated groups belong to their user.
             ("/c/system.slice", 7, None),
             ("/c/system.slice/docker.service", 0, None),
             ("/c/mine", 0, None),
@@ -153,7 +154,7 @@ mod tests {
         let dir = TempDir::new("scope");
         let folder = dir.path().join("cotenant-1.scope");
         let asked = dir.path().join("asked");
-        // As systemd-run does: it becomes the process around which the scope is made.
+        // As in systemd-run: it becomes the process around which the scope is created.
         let (folder_, asked_) = (folder.display(), asked.display());
         let script = format!(
             "#!/bin/sh\necho \"$@\" >{asked_}\n[ ! -e {folder_} ] || {{ echo 'there is one' >&2; exit 1; }}\n\

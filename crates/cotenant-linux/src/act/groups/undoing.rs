@@ -1,4 +1,4 @@
-//! Letting everything run again that a group holds, and removing the groups that are ours.
+//! Resumes all members of groups, and removes our groups.
 
 use super::{Group, GroupError, Hierarchy};
 use crate::fault::around;
@@ -12,27 +12,26 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Rounds through the members of a group that come at once; further ones after a moment each.
+/// Immediate rounds through the members of a group; further ones after a moment each.
 const AT_ONCE: u32 = 100;
 
-/// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its
-/// time until killed processes have had the turn in which they end.
+/// Time limit against a member that forks continuously. On a busy machine killed processes take time to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A group is ours to undo, or no more.
+/// A group becomes ours to undo, or is no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupRecord {
-    /// A control group may be frozen or limited from now on; one with a home is about to be made by us.
+    /// A control group may be frozen or limited from now on; one with a home will be created by us.
     Made(Group),
-    /// The control group of that folder is no more, or will not be frozen any more.
+    /// The control group of that folder has gone, or will not be frozen any more.
     Gone(PathBuf),
-    /// A control group is about to be frozen, until then.
+    /// A control group will be frozen, until then.
     Frozen(Hierarchy, PathBuf, End),
-    /// What was frozen until then is so no more.
+    /// One frozen until then is thawed.
     Thawed(PathBuf, End),
 }
 
-/// Hierarchies as they are written.
+/// Hierarchies in the journal's notation.
 const HIERARCHIES: [(&str, Hierarchy); 4] =
     [("1", Hierarchy::V1), ("2", Hierarchy::V2), ("1cpu", Hierarchy::V1Cpu), ("resctrl", Hierarchy::Resctrl)];
 
@@ -82,7 +81,7 @@ pub fn word_of(path: &Path) -> String {
     path.as_os_str().as_bytes().iter().map(letter).collect()
 }
 
-/// Such a word read again; `None` where it is not an absolute path.
+/// Parses such a word; `None` if it is not an absolute path.
 pub fn path_of(word: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
     let mut rest = word.as_bytes();
@@ -100,16 +99,16 @@ pub fn path_of(word: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Groups that may hold somebody because of us.
+/// Groups that may hold processes because of us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     all: BTreeMap<PathBuf, Group>,
-    /// Those that are frozen by us, until when. Those of jobs lie below one of ours.
+    /// Those frozen by us, with the end. Groups of jobs are below one of ours.
     frozen: BTreeMap<PathBuf, (Hierarchy, End)>,
 }
 
 impl Groups {
-    /// Whether we have frozen it and nobody let it run, as far as the journal says.
+    /// Whether we have frozen it without a thaw, according to the journal.
     pub fn is_frozen(&self, path: &Path) -> bool {
         self.frozen.contains_key(path)
     }
@@ -145,7 +144,7 @@ impl Effect for Groups {
         }
     }
 
-    /// Those that are there: one that is made later is announced before.
+    /// Existing ones: one created later is announced before.
     fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
         let there = |path: &Path| path.try_exists().unwrap_or(true);
         let made = self.all.values().filter(|group| there(&group.path)).cloned().map(GroupRecord::Made);
@@ -154,7 +153,7 @@ impl Effect for Groups {
     }
 
     fn let_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<GroupRecord> {
-        // All of it: journals of earlier releases do not say which of them are frozen.
+        // All: older journals do not record which ones are frozen.
         for group in self.all.values().filter(|_| by.is_none()) {
             if group.home.is_some() { thaw(group) } else { drop(thaw_foreign(group)) }
         }
@@ -172,7 +171,7 @@ impl Effect for Groups {
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<GroupRecord> {
-        // First: nobody is to wait for the end of a group that others keep for a moment.
+        // First, so that no process waits for the removal of a busy group.
         self.all.values().filter(|group| group.home.is_some()).for_each(thaw);
         let mut left = Vec::new();
         for group in self.all.values() {
@@ -190,24 +189,24 @@ impl Effect for Groups {
     }
 }
 
-/// Thaws a group of ours and those below it, as far as they are there.
+/// Thaws a group of ours and those below it, if they exist.
 fn thaw(group: &Group) {
     let _ = group.freeze(false);
     below(group).iter().for_each(thaw);
 }
 
-/// The groups of ours directly below one.
+/// Our groups directly below one.
 fn below(group: &Group) -> Vec<Group> {
     if group.hierarchy == Hierarchy::Resctrl {
         return Vec::new();
     }
-    // Where it cannot be listed it cannot be removed either, which says why.
+    // If it cannot be listed it cannot be removed either, which gives the error.
     let Ok(folders) = fs::read_dir(&group.path) else { return Vec::new() };
     let folders = folders.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.map(|entry| Group { path: entry.path(), ..group.clone() }).collect()
 }
 
-/// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is
+/// Thaws a group of ours and those below it, moves the members home and removes the folders. Nothing to do if it has
 /// gone.
 pub fn dissolve(group: &Group) -> Result<(), GroupError> {
     let failed = |why| GroupError { path: group.path.clone(), why };
@@ -226,18 +225,18 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
         };
         for pid in members {
             match super::write(&home, &pid.to_string()) {
-                // A login that is over: who made the scope removes it with the last of them.
+                // An ended login: systemd removes the scope with its last member.
                 Err(why) if gone(&why) && is_scope => return lift(group).map_err(failed),
                 Err(why) if why.raw_os_error() != Some(libc::ESRCH) => return Err(failed(why)),
                 _ => {}
             }
         }
-        // The systemd that made it removes it: else it would not notice that nobody is left.
+        // systemd removes it, because otherwise it would not notice that it is empty.
         let is_theirs = is_scope && begin.elapsed() < PATIENCE && group.path.exists();
         match if is_theirs { Err(io::Error::from_raw_os_error(libc::EBUSY)) } else { fs::remove_dir(&group.path) } {
             Ok(()) => return Ok(()),
             Err(why) if gone(&why) => return Ok(()),
-            // Corpses and newborn are no members, and keep the folder for a moment.
+            // Zombies and new processes are no members, but keep the folder for a moment.
             Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
             Err(why) => return Err(failed(why)),
         }
@@ -253,7 +252,7 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
     }
 }
 
-/// Lets the members of a group of version 2 run beside the others, without limit.
+/// Lifts the limits and the background of a group of version 2.
 fn lift(group: &Group) -> io::Result<()> {
     [("cpu.idle", "0"), ("cpu.max", "max")].into_iter().try_for_each(|(file, value)| {
         match super::write(&group.path.join(file), value) {
@@ -263,8 +262,7 @@ fn lift(group: &Group) -> io::Result<()> {
     })
 }
 
-/// Whether a group or a file of it is no more. `ENODEV`: a folder that is just being removed, or was while its file was
-/// open.
+/// Whether a group or a file of it has gone. `ENODEV`: a folder under removal, or removed while its file was open.
 pub fn gone(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
@@ -272,7 +270,7 @@ pub fn gone(why: &io::Error) -> bool {
 fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
     match group.freeze(false) {
         Err(GroupError { why, .. }) if gone(&why) => Ok(()),
-        // One that may only be read was never frozen.
+        // A read-only one was never frozen.
         Err(_) if group.is_thawed() => Ok(()),
         other => other,
     }
@@ -314,7 +312,7 @@ mod tests {
         dir.write("a/cgroup.freeze", "0");
         dir.write("b/cgroup.freeze", "0");
         let [a, b, none] = ["a", "b", "none"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
-        // The third record is of a group that was made again, and the last one of one that somebody has removed.
+        // The third record is of a re-created group, and the last one of a group removed by another agent.
         let records = vec![made(&a), made(&b), gone(&a), made(&a), gone(&b), made(&none)];
         let mut all = Groups::default();
         for record in &records {
@@ -325,6 +323,7 @@ mod tests {
         assert_eq!(all.all.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
     }
 
+    /// Holds undo/pauses.
     #[test]
     fn what_is_frozen_for_too_long_is_thawed_and_what_has_no_end_is_not() {
         let dir = TempDir::new("late");
@@ -345,7 +344,7 @@ mod tests {
         for record in [frozen("late", ms(5)), frozen("endless", None), thawed[0].clone()] {
             assert_eq!(GroupRecord::parse(&record.to_string()), Some(record));
         }
-        // It was frozen anew since: that is another pause.
+        // It was frozen again since: that is another pause.
         groups.enter(&frozen("late", ms(20)));
         assert!(groups.knows(&thawed[0]));
         groups.enter(&thawed[0]);
@@ -359,7 +358,7 @@ mod tests {
     /// A group that cannot be written and is not thawed stays in a journal, and another one of that journal does not.
     #[test]
     fn what_could_not_be_undone_is_tried_again() {
-        // Nobody can write there, and it is not 0.
+        // Not writable, and not 0.
         let locked = Path::new("/sys/devices/system/cpu/kernel_max");
         if !fs::read_to_string(locked).is_ok_and(|text| text.trim() != "0") {
             return eprintln!("skipped: {} cannot be read, or is 0", locked.display());
@@ -378,7 +377,7 @@ mod tests {
         assert_eq!((report.resumed, report.failed, journals(state.path())), (1, 1, 1), "{report:?}");
         assert_eq!(fs::read_to_string(&free).unwrap(), "0");
 
-        // The next Cotenant says so, and somebody else has frozen the other one since.
+        // The next Cotenant reports it, and another agent has frozen the other one since.
         fs::write(&free, "1").unwrap();
         let next = journal(state.path());
         assert!(next.notes().iter().any(|note| note.contains("stuck may stand still")), "{:?}", next.notes());
@@ -413,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Who is gone is no failure, and no journal is kept for it.
+    /// A group or process that has ended is no failure, and keeps no journal.
     #[test]
     fn a_group_that_is_gone_has_not_failed() {
         let (dir, state) = (TempDir::new("gone"), TempDir::new("gone-state"));

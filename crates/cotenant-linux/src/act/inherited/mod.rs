@@ -1,4 +1,4 @@
-//! Settings of threads that children inherit, masks first of all: which were set, and so what each was before.
+//! Inherited thread settings, mainly masks: which were set, and so the former value of each.
 
 mod undoing;
 
@@ -12,42 +12,42 @@ use std::hash::Hash;
 use std::io;
 use undoing::Undoing;
 
-/// A setting of a thread that its children inherit.
+/// A thread setting that children inherit.
 pub trait Setting: Clone + fmt::Debug + fmt::Display + Eq + Hash + 'static {
-    /// How the lines of a journal begin in which it is set, and left.
+    /// Beginnings of its journal lines when set, and when left.
     const WORDS: [&'static str; 2];
-    /// What people call it.
+    /// Its name for people.
     const NAME: &'static str;
 
-    /// Reads what was displayed.
+    /// Parses the displayed form.
     fn parse(word: &str) -> Option<Self>;
 
     /// That of a thread.
     ///
     /// # Errors
-    /// `ESRCH` where it is gone.
+    /// `ESRCH` if it has ended.
     fn of(tid: u32) -> io::Result<Self>;
 
-    /// Whether `current` is what the kernel has left of this since it was set.
+    /// Whether `current` is the kernel's remainder of this value.
     fn has_become(&self, current: &Self, held: &Held) -> bool;
 
-    /// What children get of it.
+    /// The value inherited by children.
     fn passed_on(&self) -> Self;
 
-    /// Gives a thread its own back.
+    /// Restores a thread's own value.
     ///
     /// # Errors
     /// [`SetError`]
     fn give(&self, held: &Held) -> Result<(), SetError>;
 
-    /// What people can do where that is refused.
+    /// Advice for people after a refusal.
     fn remedy(&self, tid: u32) -> String;
 }
 
 /// A setting is set, or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingRecord<S> {
-    /// One is about to be set, or has been found to hold because of us.
+    /// One will be set, or was found set because of us.
     Set {
         /// The thread.
         id: Identity,
@@ -55,19 +55,19 @@ pub enum SettingRecord<S> {
         pid: u32,
         /// Session id.
         sid: u32,
-        /// Now, in clock ticks since boot.
+        /// The time, in clock ticks since boot.
         at: u64,
-        /// What to go back to.
+        /// The value to restore.
         original: S,
-        /// What we set.
+        /// Our value.
         set: S,
     },
-    /// The task has its own again, or another agent has taken it over: not ours to undo.
+    /// The task has its own again, or another agent has taken over: not ours to undo.
     Left(Identity),
 }
 
 impl<S> SettingRecord<S> {
-    /// That a thread is about to get this, or was found to have it because of us.
+    /// Announces this value for a thread, or records it as found.
     pub fn set(id: Identity, pid: u32, sid: u32, original: S, set: S) -> Self {
         Self::Set { id, pid, sid, at: sys::boot_ticks(), original, set }
     }
@@ -109,38 +109,38 @@ impl<S: Setting> Record for SettingRecord<S> {
     }
 }
 
-/// What is known of a task of which Cotenant has set it.
+/// State of a task changed by Cotenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry<S> {
     /// Process id.
     pid: u32,
-    /// Each that was set, oldest first, with what to go back to.
+    /// Values set, oldest first, each with the value to restore.
     set: Vec<(S, S)>,
-    /// Whether it has been given back, or left to another agent that changed it.
+    /// Whether it was restored, or left to another agent.
     left: bool,
 }
 
-/// What was set somewhere in a process: whoever is born there inherits it.
+/// A value set somewhere in a process, which new threads and children inherit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mark<S> {
     set: S,
     original: S,
     /// Session of the process.
     sid: u32,
-    /// When it was set first, in ticks since boot. Whoever was born before has not inherited it.
+    /// First use, in ticks since boot. Older tasks have not inherited it.
     since: u64,
-    /// Start time of the youngest thread on which it was set, in ticks. Tells a process from an earlier one with the
-    /// same id: all threads of the earlier one started before its successor.
+    /// Start time of the youngest thread with it, in ticks. Distinguishes a process from an earlier one with the same
+    /// id, whose threads all started before.
     youngest: u64,
 }
 
-/// All that Cotenant has set of one kind.
+/// All settings of one kind made by Cotenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings<S: Setting> {
-    /// By identity; ordered so that undoing has one order.
+    /// By identity; ordered for a fixed order of undoing.
     tasks: BTreeMap<Identity, Entry<S>>,
     marks: HashMap<u32, Vec<Mark<S>>>,
-    /// What was ever set: most tasks have none of that, and need no look at their ancestors.
+    /// Values ever set: most tasks have none, and their ancestors need no check.
     ever_set: HashSet<S>,
 }
 
@@ -151,8 +151,8 @@ impl<S: Setting> Default for Settings<S> {
 }
 
 impl<S: Setting> Settings<S> {
-    /// What a task of process `pid`, a child of `parent`, had before, if it was born with `set` because of us. `owner`:
-    /// this Cotenant.
+    /// The former value of a task of process `pid`, a child of `parent`, if it was created with `set` because of us.
+    /// `owner`: this Cotenant.
     pub fn before(&self, owner: Identity, [pid, parent]: [u32; 2], start_ticks: u64, set: &S) -> Option<S> {
         self.ever_set.contains(set).then_some(())?;
         let from = |pid: u32| {
@@ -167,7 +167,7 @@ impl<S: Setting> Settings<S> {
         from(pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
     }
 
-    /// Records that tell the same of a task.
+    /// Records equivalent to a task's state.
     fn records(&self, id: Identity) -> Vec<SettingRecord<S>> {
         let Some(Entry { pid, set, left }) = self.tasks.get(&id) else { return Vec::new() };
         let record = |(set, original): &(S, S)| {
@@ -190,9 +190,9 @@ impl<S: Setting> Settings<S> {
         self.marks.values().flatten().any(|m| m.sid == sid)
     }
 
-    /// What a task had before, if it inherited `set` from a thread of process `pid`, whose leader started at
-    /// `leader_start`, by being born at `born`; `None` as birth stands for a thread that survived an exec as the
-    /// leader, whatever its start time.
+    /// The former value of a task that inherited `set` from a thread of process `pid`, whose leader started at
+    /// `leader_start`, by its creation at `born`; `None` for a thread that became the leader by exec, with any start
+    /// time.
     fn inherited(&self, pid: u32, leader_start: u64, born: Option<u64>, set: &S) -> Option<&S> {
         let marks = self.marks.get(&pid)?.iter().rev();
         let mut fitting = marks.filter(|m| {
@@ -201,7 +201,7 @@ impl<S: Setting> Settings<S> {
         fitting.next().map(|m| &m.original)
     }
 
-    /// The same for a task whose parents have died: by the session, or any session where `sid` is `None`.
+    /// The same for a task with dead parents: by the session, or any session if `sid` is `None`.
     fn inherited_by_orphan(&self, sid: Option<u32>, born: u64, set: &S) -> Option<&S> {
         let marks = self.marks.values().flatten();
         let mut fitting =
@@ -259,8 +259,8 @@ impl<S: Setting> Effect for Settings<S> {
     }
 }
 
-/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited from them; and
-/// one per session, for orphans. Order is kept.
+/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited; and one per
+/// session, for orphans. Order is kept.
 fn essential<S: Setting>(
     records: Vec<SettingRecord<S>>,
     task_lives: impl Fn(Identity) -> bool,
@@ -268,7 +268,7 @@ fn essential<S: Setting>(
 ) -> Vec<SettingRecord<S>> {
     let mut kept: HashMap<_, usize> = HashMap::new();
     let mut keep: Vec<SettingRecord<S>> = Vec::new();
-    // Backwards, so that of many the youngest is kept; with the time of the oldest, it stands for all.
+    // Backwards, to keep the youngest of many, which stands for all with the oldest's time.
     for record in records.into_iter().rev() {
         match &record {
             SettingRecord::Left(id) if !task_lives(*id) => continue,

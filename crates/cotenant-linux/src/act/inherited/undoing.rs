@@ -1,4 +1,4 @@
-//! Giving every task back what it had, where what it has now is ours.
+//! Restores every task whose current value is ours.
 
 use super::{Entry, Setting, SettingRecord, Settings};
 use crate::fault::around;
@@ -7,18 +7,18 @@ use crate::undo::{RestoreReport, Undoer};
 use cotenant_model::proc_text::TaskStat;
 use std::collections::{HashMap, HashSet};
 
-/// Rounds through `/proc` at most. A program that forks faster than it can be walked would keep us forever otherwise.
+/// Limit of rounds through `/proc`, against programs that fork faster than the walk.
 const MAX_PASSES: u32 = 100;
 
 pub(super) struct Undoing<'a, S: Setting> {
     settings: &'a Settings<S>,
     by: &'a Undoer<'a>,
     report: &'a mut RestoreReport,
-    /// Tasks that need no further look.
+    /// Finished tasks.
     done: HashSet<Identity>,
-    /// Processes in which a journaled thread other than the leader lives.
+    /// Processes with a living journaled thread other than the leader.
     alive: HashSet<u32>,
-    /// What could not be undone.
+    /// Records that could not be undone.
     left: Vec<SettingRecord<S>>,
 }
 
@@ -27,10 +27,10 @@ impl<'a, S: Setting> Undoing<'a, S> {
         Self { settings, by, report, done: HashSet::new(), alive: HashSet::new(), left: Vec::new() }
     }
 
-    /// Records that tell what could not be undone.
+    /// Undoes everything; returns records of what failed.
     pub fn undo(mut self) -> Vec<SettingRecord<S>> {
         let (settings, of_process) = (self.settings, |id: &Identity, task: &Entry<S>| id.0 == task.pid);
-        // Leaders last: whether one is an exec's survivor shows in its threads being gone.
+        // Leaders last: the absence of its threads shows that a leader survived an exec.
         for leaders in [false, true] {
             for (id, task) in settings.tasks.iter().filter(|(id, task)| of_process(id, task) == leaders) {
                 self.known_task(*id, task);
@@ -43,7 +43,7 @@ impl<'a, S: Setting> Undoing<'a, S> {
         self.left
     }
 
-    /// A task of which it was set.
+    /// A changed task.
     fn known_task(&mut self, id: Identity, entry: &Entry<S>) {
         let held = around("restore.read", || Held::open_exactly(entry.pid, id.0, id.1));
         let (held, current) = match held.and_then(|h| of(h.tid).map(|s| (h, s))) {
@@ -80,13 +80,13 @@ impl<'a, S: Setting> Undoing<'a, S> {
         }
     }
 
-    /// What to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one that
-    /// another thread of its process brought along through an exec.
+    /// The value to restore, if the current one is ours: set by us, the kernel's remainder of one, or brought by
+    /// another thread of its process through an exec.
     fn original_of(&self, held: &Held, entry: &Entry<S>, current: &S) -> Option<S> {
         if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set == current) {
             return Some(original.clone());
         }
-        // One that was set a second time is not entered again: the one that holds need not be the last.
+        // A value set a second time is not entered again, so the current one need not be the last.
         if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set.has_become(current, held)) {
             return Some(original.clone());
         }
@@ -94,10 +94,10 @@ impl<'a, S: Setting> Undoing<'a, S> {
         survivor.then(|| self.settings.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
     }
 
-    /// Whether the task has its own back; it may have ended.
+    /// Whether the task is restored; it may have ended.
     ///
     /// # Errors
-    /// What the kernel said, which is in the report.
+    /// The kernel's error, which is in the report.
     fn give_back(&mut self, held: &Held, original: &S) -> Result<bool, SetError> {
         match around("restore.set", || original.give(held)) {
             Ok(()) => {
@@ -120,8 +120,8 @@ impl<'a, S: Setting> Undoing<'a, S> {
         self.report.fail(format!("task {tid} could not be restored: {e}"));
     }
 
-    /// Walks `/proc` for tasks that inherited what we set without having been seen; whether there was one. A task
-    /// that has been given back can have forked just before, hence passes until one finds nothing.
+    /// Walks `/proc` for unseen tasks that inherited our values; returns whether there was one. A task may have forked
+    /// just before its restoration, so passes repeat until one finds nothing.
     fn pass(&mut self) -> bool {
         let stats: HashMap<u32, TaskStat> = numbers_in("/proc")
             .into_iter()
@@ -141,13 +141,13 @@ impl<'a, S: Setting> Undoing<'a, S> {
         found
     }
 
-    /// Whether a process has lost a parent of which it may have been set.
+    /// Whether a process may have inherited a value from a lost parent.
     fn orphan(&self, leader: &TaskStat, stats: &HashMap<u32, TaskStat>) -> Orphan {
         let parent = stats.get(&leader.ppid);
         if leader.ppid == self.by.owner.0 && parent.is_none_or(|p| p.start_ticks == self.by.owner.1) {
-            return Orphan::OfOwner; // Cotenant adopts what its program leaves behind
+            return Orphan::OfOwner; // Cotenant adopts its program's orphans
         }
-        // A session is inherited; only a process that init or a subreaper has adopted has its parent in another.
+        // Sessions are inherited; only a process adopted by init or a subreaper has its parent in another.
         let adopted = parent.is_none_or(|p| p.session != leader.session);
         if adopted && self.settings.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
     }
@@ -167,7 +167,7 @@ impl<'a, S: Setting> Undoing<'a, S> {
             };
             survivor.then(exec).flatten().or_else(by_birth).or_else(orphan).cloned()
         };
-        // A first look without opening anything: most tasks have their own.
+        // A first check without opening anything: most tasks have their own value.
         if candidate(u64::MAX).is_none() {
             return false;
         }
@@ -177,7 +177,7 @@ impl<'a, S: Setting> Undoing<'a, S> {
         }
         let Some(original) = candidate(held.stat.start_ticks) else { return false };
         if of(tid).ok().as_ref() != Some(&current) {
-            return true; // it moves: look again in the next pass
+            return true; // it changes: check again in the next pass
         }
         self.done.insert((tid, held.stat.start_ticks));
         let given = self.give_back(&held, &original);
@@ -190,18 +190,18 @@ impl<'a, S: Setting> Undoing<'a, S> {
     }
 }
 
-/// Whether a process was left behind by its parent.
+/// Whether a process was orphaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Orphan {
-    /// It was not, or not by one of ours.
+    /// No, or not from one of ours.
     No,
-    /// By a descendant of the Cotenant that wrote the journal.
+    /// By a descendant of the Cotenant of the journal.
     OfOwner,
-    /// By some process of a session in which we have set it.
+    /// By some process of a session in which we have set values.
     OfSession,
 }
 
-/// Where a process comes from.
+/// Origin of a process.
 struct Kin<'a> {
     pid: u32,
     leader: &'a TaskStat,

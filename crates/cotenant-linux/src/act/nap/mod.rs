@@ -1,5 +1,5 @@
-//! Napping from inside: the marked threads of a program sleep by themselves where they are ordered to. Nothing is
-//! journaled: an order that nobody stands by is stale soon.
+//! Napping from inside: a program's marked threads sleep by themselves on order. Nothing is journaled, because an order
+//! without renewal soon expires.
 
 pub mod orders;
 
@@ -18,26 +18,26 @@ use std::time::Duration;
 
 pub use orders::{Naps, Orders};
 
-/// Time between two looks for marks in a process that has none; soon again in one that begins just now.
+/// Interval of looks for marks in a process without any; shorter in one that has just started.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A marked program that ran and passed no mark for so long does not nap by itself.
+/// A marked program that ran this long without passing a mark does not nap by itself.
 const DEAF: Duration = Duration::from_millis(300);
 
-/// Less CPU time than this between two looks tells nothing, nanoseconds.
+/// Less CPU time than this between two looks is inconclusive, nanoseconds.
 const LITTLE_NS: f64 = 1e6;
 
-/// Orders to nap are stood by so often: they are stale after [`FRESH`].
+/// Renewal interval of orders to nap, which expire after [`FRESH`].
 const STAND_BY: Duration = Duration::from_millis(33);
 
-/// Processes without marks that use less than this share of a program's CPU time need not nap: shells that wait.
+/// Processes without marks below this fraction of a program's CPU time need not nap: waiting shells.
 const IDLE: f64 = 0.05;
 
-/// What the processes of a sample ran, nanoseconds, and their threads.
+/// CPU time of the processes of a sample, nanoseconds, and their threads.
 pub type Ran = BTreeMap<u32, (u64, usize)>;
 
-/// Sums up what the processes of a sample ran.
+/// Sums up the CPU time of the processes of a sample.
 pub fn ran(sample: &Sample) -> Ran {
     let mut ran = Ran::new();
     for task in &sample.tasks {
@@ -52,17 +52,17 @@ pub fn ran(sample: &Sample) -> Ran {
 #[derive(Debug, Default)]
 pub struct Marks {
     processes: BTreeMap<u32, Marked>,
-    /// CPU time of its processes when they were looked at last, nanoseconds.
+    /// CPU time of its processes at the last look, nanoseconds.
     ran: BTreeMap<u32, u64>,
-    /// What processes slept that are gone.
+    /// Sleep of ended processes.
     before: (u64, f64),
     /// Threads of processes that have passed a mark, at the last look.
     pub threads: usize,
-    /// When a nap ends, and when it is to be stood by.
+    /// End of the current nap, and time of its renewal.
     napping: Option<(Time, Time)>,
 }
 
-/// A process of it.
+/// One of its processes.
 #[derive(Debug)]
 struct Marked {
     start_ticks: u64,
@@ -71,8 +71,8 @@ struct Marked {
 }
 
 impl Marks {
-    /// Looks which of its processes, given by ascending ids, have marks. `foreign`: it was not started here, and is
-    /// claimed for us alone before it gets orders.
+    /// Finds marks in its processes, given by ascending ids. `foreign`: it was not started here, and is claimed before
+    /// it gets orders.
     pub fn look(
         &mut self,
         journal: &mut Journal,
@@ -95,7 +95,7 @@ impl Marks {
                 if !orders.naps().can_be(sys::monotonic()) {
                     notes.add(format!("process {pid}: its naps are not counted: it says more than there can be"));
                 }
-                // What it executes now may have other memory.
+                // A newly executed program may have other memory.
                 if let Ok(Some(other)) = Orders::of(pid, process, Some(orders)) {
                     self.before = add(self.before, orders);
                     known.orders = Some(other);
@@ -104,7 +104,7 @@ impl Marks {
             }
             match orders_of(journal, pid, process, foreign) {
                 Ok(Some(orders)) => known.orders = Some(orders),
-                Ok(None) => known.next_look = at + LOOK_AGAIN, // it begins just now, or has none
+                Ok(None) => known.next_look = at + LOOK_AGAIN, // it has just started, or has none
                 Err(why) => notes.add(format!("process {pid} does not nap by its marks: {why}")),
             }
         }
@@ -118,7 +118,7 @@ impl Marks {
         });
     }
 
-    /// Whether naps from inside reach it; `None` where it slept: nothing new is known of it.
+    /// Whether inside naps reach it; `None` if it slept, without new information.
     pub fn judge(&mut self, processes: &[(u32, &Process)], ran: &Ran) -> Option<bool> {
         let now = sys::monotonic();
         let before = std::mem::take(&mut self.ran);
@@ -145,19 +145,19 @@ impl Marks {
         self.orders().next().is_some()
     }
 
-    /// Orders a nap until `end`, which is `until` on the clock of the programs.
+    /// Orders a nap until `end`, which is `until` on the programs' clock.
     pub fn nap(&mut self, now: Time, end: Time, until: Duration) {
         self.orders().for_each(|orders| orders.nap(until, LONGEST_NAP));
         self.napping = Some((end, now + STAND_BY));
     }
 
-    /// No nap from now on.
+    /// Withdraws orders.
     pub fn withdraw(&mut self) {
         self.orders().for_each(Orders::withdraw);
         self.napping = None;
     }
 
-    /// Stands by what was ordered, where that is due; when it is due again.
+    /// Renews orders if due; returns the next due time.
     pub fn stand_by(&mut self, now: Time) -> Option<Time> {
         let (end, due) = self.napping.filter(|(end, _)| *end > now)?;
         if due > now {
@@ -169,18 +169,18 @@ impl Marks {
         (next < end).then_some(next)
     }
 
-    /// Naps so far, and seconds that threads slept in them, added up.
+    /// Naps so far, and total seconds that threads slept in them.
     pub fn slept(&self) -> (u64, f64) {
         self.orders().fold(self.before, add)
     }
 }
 
-/// The orders of a process that has marks.
+/// The orders of a marked process.
 fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
     let orders = match Orders::of(pid, process, None) {
         Ok(orders) => orders,
         Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
-        Err(_) => None, // the reader of its reports says so
+        Err(_) => None, // the reader of its reports gives the reason
     };
     if foreign && orders.is_some() {
         let Ok(held) = Held::open_exactly(pid, pid, process.start_ticks()) else { return Ok(None) }; // it has ended

@@ -1,8 +1,7 @@
 //! Orders to nap, for programs with libcotenant and marks.
 //!
-//! The memory is looked for and checked as for reading, and opened for writing. Nothing but the program's order is
-//! written there. An order without a heartbeat is stale after [`FRESH`]: whoever gives one and dies, leaves nobody
-//! napping.
+//! The memory is found and checked as for reading, and opened for writing. Only the orders are written. An order
+//! without a heartbeat expires after [`FRESH`], so that a dead controller leaves no program napping.
 
 use crate::sense::processes::Process;
 use crate::sense::progress::{For, Memory, Producer, Refused};
@@ -12,39 +11,39 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::time::Duration;
 
-/// An order that nobody stood by for so long is not obeyed.
+/// Age at which an order without a heartbeat is ignored.
 pub const FRESH: Duration = Duration::from_nanos(layout::FRESH_NS);
 
-/// No nap is longer, whatever the order says.
+/// Limit of a nap, whatever the order.
 pub const LONGEST_NAP: Duration = Duration::from_nanos(layout::LONGEST_NAP_NS);
 
-/// One program's orders. Withdrawn on drop, where any was given: else they may be another Cotenant's.
+/// One program's orders. Withdrawn on drop if any was given, because otherwise they may belong to another Cotenant.
 #[derive(Debug)]
 pub struct Orders {
     memory: Memory,
     given: Cell<bool>,
 }
 
-/// What a program did about its orders: sums over its threads since it began. Times are of [`sys::monotonic`].
+/// A program's response to its orders: sums over its threads since its start. Times are of [`sys::monotonic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Naps {
-    /// Naps that were begun.
+    /// Naps begun.
     pub count: u64,
-    /// Time that naps which have ended really took, over all threads.
+    /// Total duration of ended naps over all threads.
     pub napped: Duration,
     /// Beginning of the latest one; `None` before the first.
     pub begin: Option<Duration>,
-    /// End of the latest one that has ended.
+    /// End of the latest ended one.
     pub end: Option<Duration>,
-    /// Threads that nap now. A thread that was killed in its nap is counted for ever.
+    /// Threads napping now. A thread killed in its nap counts forever.
     pub napping: u64,
-    /// When a thread last looked for orders; `None`: the program has no marks, or has not reached one.
+    /// Time of the last look for orders by any thread; `None`: the program has no marks, or has not reached one.
     pub looked: Option<Duration>,
 }
 
 impl Naps {
-    /// Whether there can have been so many, for so long, since the machine started: a nap takes a microsecond at
-    /// least, and hardly more than 2^15 threads nap at once. The counts are the program's to write.
+    /// Plausibility of these counts since boot: a nap takes at least a microsecond, and at most about 2^15 threads nap
+    /// at once. The program could write anything.
     pub fn can_be(&self, now: Duration) -> bool {
         const THREADS: u128 = 1 << 15;
         u128::from(self.count) <= now.as_micros() * THREADS && self.napped.as_micros() <= now.as_micros() * THREADS
@@ -52,12 +51,12 @@ impl Naps {
 }
 
 impl Orders {
-    /// Those of a process; `Ok(None)` where it has no memory for them (yet): no libcotenant, or no mark reached. With
-    /// those that are `known`, only others: it executes another program since, which has other memory.
+    /// Those of a process; `Ok(None)` without memory for them (yet): no libcotenant, or no mark reached. Given `known`
+    /// ones, only different ones, as after an exec.
     ///
     /// # Errors
-    /// Where there is memory under that name that is not to be trusted, or whose library obeys no orders; also in the
-    /// moment in which a program makes its memory.
+    /// If memory of that name is not trustworthy, or its library obeys no orders; also while a program creates its
+    /// memory.
     pub fn of(pid: u32, process: &Process, known: Option<&Self>) -> Result<Option<Self>, Refused> {
         let known = known.map(|orders| orders.memory.inode);
         // One system call lists some 1,300 descriptors into it.
@@ -70,30 +69,30 @@ impl Orders {
         Ok(Some(Self { memory, given: Cell::new(false) }))
     }
 
-    /// Those in a memory, whoever made it.
+    /// Those in a memory of any origin.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn over(memory: Memory) -> Self {
         Self { memory, given: Cell::new(false) }
     }
 
     /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when
-    /// they see it, and stands by it. They see it within 2 ms or so of execution.
+    /// they see it, and renews it. They see it within about 2 ms of execution.
     pub fn nap(&self, until: Duration, cap: Duration) {
         self.given.set(true);
         self.memory.write(offset_of!(Header, orders.nap_until_ns), [ns(until), ns(sys::monotonic()), ns(cap)]);
     }
 
-    /// Stands by the order as it is: it stays fresh for [`FRESH`].
+    /// Renews the current order, which stays valid for [`FRESH`].
     pub fn stand_by(&self) {
         self.memory.write(offset_of!(Header, orders.heartbeat_ns), [ns(sys::monotonic())]);
     }
 
-    /// No naps from now on. One that was begun goes on to its end.
+    /// Withdraws orders. A nap in progress goes on to its end.
     pub fn withdraw(&self) {
         self.memory.write(offset_of!(Header, orders.nap_until_ns), [0]);
     }
 
-    /// What became of them.
+    /// The program's response.
     pub fn naps(&self) -> Naps {
         let Ok(head) = self.memory.head() else { return Naps::default() };
         let time = |at: usize| Some(head.u64_at(at)).filter(|ns| *ns > 0).map(Duration::from_nanos);

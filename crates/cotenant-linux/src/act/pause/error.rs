@@ -6,23 +6,23 @@ use std::path::PathBuf;
 /// Why a job cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    /// Nothing can be journaled, so nothing is paused.
+    /// Journaling fails, so nothing is paused.
     #[error("nothing is paused: {0}")]
     Journal(String),
     /// A file of a control group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The control group of somebody else is frozen already, and we would thaw it.
+    /// An external control group is already frozen, and we would thaw it.
     #[error("{path} is frozen by somebody else, and is left alone until it is thawed", path = .0.display())]
     Frozen(PathBuf),
-    /// We would freeze with it, and could not thaw it.
+    /// It contains us, so that we could not thaw it.
     #[error(
         "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
          as by systemd-run --scope",
         path = .0.display()
     )]
     Ourselves(PathBuf),
-    /// Somebody in the control group of somebody else is to be left alone, and would wait with the others.
+    /// An external control group contains a process that must be left alone and would wait too.
     #[error(
         "not all of {path} may wait: process {pid}: {why}; name those that may by their process ids, \
          or let it be done to those of other users, too, by --all-users",
@@ -33,7 +33,7 @@ pub enum PauseError {
         path: PathBuf,
         /// The process.
         pid: u32,
-        /// Why it is to be left alone.
+        /// Why it must be left alone.
         why: String,
     },
     /// A process cannot be signalled.

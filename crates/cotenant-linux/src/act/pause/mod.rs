@@ -1,12 +1,12 @@
-//! Pausing programs: by a freezer of control groups where this machine has one, else by SIGSTOP and SIGCONT.
+//! Pauses programs: by a freezer of control groups if available, otherwise by SIGSTOP and SIGCONT.
 //!
-//! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a
-//! control group of somebody else; or processes that run already. Whatever may be left waiting is in the journal before
-//! it waits, with the time until which it does, so that the guardian, or `cotenant restore`, lets it run again however
-//! Cotenant ends, and the guardian also where Cotenant stands still itself.
+//! A [`Job`] is a set of processes that pause and run together: a program that we start, with all its descendants; an
+//! external control group; or already running processes. Everything that may be left paused is journaled before, with
+//! its end. So the guardian, or `cotenant restore`, resumes it however Cotenant ends, and the guardian also if Cotenant
+//! itself stops.
 //!
-//! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What
-//! is pending is taken back by a resume all the same.
+//! A pause has been *requested* when [`Job::pause`] returns: the kernel stops each thread at its next opportunity. A
+//! resume also cancels pending stops.
 
 mod error;
 mod signals;
@@ -30,7 +30,7 @@ use std::time::Duration;
 pub use error::PauseError;
 pub use stopped::Stopped;
 
-/// How programs are paused.
+/// The mechanism that pauses programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
@@ -38,8 +38,8 @@ pub enum Mechanism {
     CgroupV2,
     /// The freezer of version 1.
     CgroupV1,
-    /// SIGSTOP and SIGCONT to the process group and to the descendants that left it. Too coarse for a few milliseconds,
-    /// and the program's parent sees it.
+    /// SIGSTOP and SIGCONT to the process group and to descendants outside of it. Too coarse for a few milliseconds,
+    /// and visible to the program's parent.
     Signals,
 }
 
@@ -53,16 +53,16 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// What this machine and our rights allow.
+/// Capabilities of this machine with our rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     mechanism: Mechanism,
-    /// The folder of the control group that we are in, below which groups can be made.
+    /// The folder of our control group, below which groups can be created.
     home: Option<PathBuf>,
 }
 
 impl Method {
-    /// Every one that works here, best first: groups were made and removed to find out. Signals always work.
+    /// Every working mechanism, best first, tested with temporary groups. Signals always work.
     pub fn all() -> Vec<Self> {
         let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
         let usable = groups.into_iter().filter_map(|(mechanism, hierarchy)| {
@@ -72,12 +72,12 @@ impl Method {
         usable.chain([Self { mechanism: Mechanism::Signals, home: None }]).collect()
     }
 
-    /// The best that works here.
+    /// The best working one.
     pub fn best() -> Self {
         Self::all().swap_remove(0)
     }
 
-    /// Which it is.
+    /// Its kind.
     pub fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
@@ -100,7 +100,7 @@ pub fn capability() -> Capability {
     Capability::new("freezer", standing, found, cost, remedy)
 }
 
-/// Why no group can be frozen, by the first hierarchy that could.
+/// Why not, by the first usable hierarchy.
 fn why_not() -> String {
     let mounted = [Hierarchy::V2, Hierarchy::V1].into_iter().find(|hierarchy| groups::mount(*hierarchy).is_some());
     let Some(hierarchy) = mounted else { return "no cgroup hierarchy that can freeze is mounted".to_owned() };
@@ -108,7 +108,7 @@ fn why_not() -> String {
     groups::works(hierarchy, &home, &home, freezes).err().unwrap_or_default()
 }
 
-/// Makes jobs. One per Cotenant: the groups of its jobs lie in one folder, which is journaled once.
+/// Creates jobs. One per Cotenant: the groups of its jobs are in one folder, which is journaled once.
 #[derive(Debug)]
 pub struct Pauses {
     method: Method,
@@ -117,15 +117,15 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// With these means; changes nothing yet.
+    /// With these means, without changes yet.
     pub fn new(method: Method) -> Self {
         Self { method, folder: None, made: 0 }
     }
 
-    /// A job for a program that is about to be started, see [`Job::prepare`].
+    /// A job for a new program, see [`Job::prepare`].
     ///
     /// # Errors
-    /// Where nothing can be journaled, or no group can be made.
+    /// If journaling or the group's creation fails.
     pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
         let Some(home) = &self.method.home else { return Ok(Job::of_processes()) };
         let folder = self.folder.get_or_insert_with(|| {
@@ -133,7 +133,7 @@ impl Pauses {
             let (pid, start) = journal.owner();
             Group { hierarchy, path: home.join(format!("cotenant-{pid}-{start}")), home: Some(home.clone()) }
         });
-        // Again for each job: whoever tidies up may have removed an empty folder, and the journal forgets such.
+        // Again for each job: another agent may have removed an empty folder, and the journal drops such.
         folder.announce(journal).map_err(PauseError::Journal)?;
         self.made += 1;
         let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
@@ -141,7 +141,7 @@ impl Pauses {
         Ok(Job::new(How::Group(job, Switch::default())))
     }
 
-    /// Removes the folder of the groups; jobs that are left in it run on, in the group in which we are.
+    /// Removes the folder of the groups; remaining jobs continue in our group.
     pub fn finish(mut self, journal: &mut Journal) {
         if let Some(folder) = self.folder.take()
             && groups::dissolve(&folder).is_ok()
@@ -151,12 +151,12 @@ impl Pauses {
     }
 }
 
-/// Processes that wait and run together.
+/// Processes that pause and run together.
 #[derive(Debug)]
 pub struct Job {
     how: How,
     paused: bool,
-    /// Until when, while it is paused.
+    /// The end of the pause, while paused.
     until: End,
 }
 
@@ -171,16 +171,15 @@ impl Job {
         Self { how, paused: false, until: None }
     }
 
-    /// Processes that run already, named at each pause: by signals.
+    /// Running processes, listed at each pause: by signals.
     pub fn of_processes() -> Self {
         Self::new(How::Signals(Signalled::default()))
     }
 
-    /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
+    /// An external control group, with those below it. To be frozen only if all its members may wait.
     ///
     /// # Errors
-    /// Where it has no freezer, stands still already, holds us or a process that is to be left alone, or nothing can be
-    /// journaled.
+    /// If it has no freezer, is already frozen, contains us or a process that must be left alone, or journaling fails.
     pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
         let members = processes::members(path);
         if members.contains(&std::process::id()) {
@@ -198,7 +197,7 @@ impl Job {
                 Ok(held) => held.may_wait().and_then(|()| journal.admits(&held)).map_err(|why| refused(pid, why))?,
             }
         }
-        // Together with the first: writing the claims costs more than what is in them.
+        // Together with the first, because writing claims has a fixed cost.
         for &pid in &members {
             journal.claim_along(pid);
         }
@@ -212,16 +211,16 @@ impl Job {
         Ok(Self::new(How::Group(group, Switch::default())))
     }
 
-    /// A group that another actuator made and removes: what is limited there can be frozen there, too. Not to be
-    /// ended by [`Job::end`].
+    /// A group of another actuator, which creates and removes it: a limited group can also be frozen. Must not be ended
+    /// by [`Job::end`].
     pub(crate) fn lent(group: &Group) -> Self {
         Self::new(How::Group(group.clone(), Switch::default()))
     }
 
-    /// Lets a command that is about to be started begin inside the job, in a session and process group of its own.
+    /// Makes a new command start inside the job, in its own session and process group.
     ///
     /// # Errors
-    /// Where the group has gone.
+    /// If the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
         signals::lead(command);
         if let How::Group(group, _) = &self.how {
@@ -230,16 +229,15 @@ impl Job {
         Ok(())
     }
 
-    /// The program that was prepared runs as this process. From now on its process group tells what is to be stopped,
-    /// too.
+    /// The prepared program runs as this process. Its process group then also identifies its members.
     ///
     /// # Errors
-    /// Where nothing can be journaled: it runs, and will not be paused.
+    /// If journaling fails: it runs, and will not be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         if let How::Signals(signalled) = &mut self.how { signalled.lead_by(journal, root) } else { Ok(()) }
     }
 
-    /// How it is paused.
+    /// The mechanism.
     pub fn mechanism(&self) -> Mechanism {
         match &self.how {
             How::Group(Group { hierarchy: Hierarchy::V2, .. }, _) => Mechanism::CgroupV2,
@@ -248,8 +246,8 @@ impl Job {
         }
     }
 
-    /// Whether somebody else has frozen the control group of somebody else. Then it is not ours to thaw, however
-    /// Cotenant ends, until we freeze it.
+    /// Whether another agent has frozen an external control group. Then we never thaw it, however Cotenant ends, until
+    /// we freeze it.
     pub fn is_theirs(&mut self, journal: &mut Journal) -> bool {
         let How::Group(group, switch) = &mut self.how else { return false };
         let theirs = group.home.is_none() && !self.paused && switch.asked_to_freeze(group);
@@ -259,7 +257,7 @@ impl Job {
         theirs
     }
 
-    /// Takes note where its guardian has let it run, since this Cotenant stood still: for how long it has run by now.
+    /// Handles a resume by the guardian during a stop of this Cotenant; returns the time since.
     pub fn heed(&mut self, journal: &mut Journal) -> Option<Duration> {
         let late = sys::monotonic().checked_sub(self.until.filter(|_| self.paused)? + GRACE)?;
         journal.hear();
@@ -270,17 +268,17 @@ impl Job {
         (!self.paused).then_some(late)
     }
 
-    /// Pauses it; the guardian ends that some time after `until`. `members` are its processes as far as the caller
-    /// knows them; a control group knows its own. Calling it again also stops processes that were seen since.
+    /// Pauses it; the guardian ends that some time after `until`. `members` are its processes as far as known; a
+    /// control group knows its own. A repeated call also stops new processes.
     ///
     /// # Errors
-    /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.
+    /// [`PauseError`]; partial stops remain, and a resume resumes them.
     pub fn pause(&mut self, journal: &mut Journal, members: &[Identity], until: End) -> Result<(), PauseError> {
         self.heed(journal);
         if let How::Group(group, switch) = &mut self.how
             && self.paused
         {
-            self.paused = switch.asked_to_freeze(group); // somebody may have thawed it
+            self.paused = switch.asked_to_freeze(group); // another agent may have thawed it
         }
         let theirs = self.is_theirs(journal);
         let before = std::mem::replace(&mut self.until, until);
@@ -291,13 +289,13 @@ impl Job {
             }),
             How::Group(group, _) if theirs => Err(PauseError::Frozen(group.path.clone())),
             How::Group(group, switch) => {
-                // Again: it may have been frozen by somebody else, or removed and made anew.
+                // Again: it may have been frozen by another agent, or re-created.
                 if group.home.is_none() {
                     group.announce(journal).map_err(PauseError::Journal)?;
                 }
                 group.announce_freeze(journal, until).map_err(PauseError::Journal)?;
                 let stopped = around("pause.stop", || switch.set(group, true));
-                // A group that may not be written runs on, and is not to be told as paused.
+                // An unwritable group runs on, and must not be reported as paused.
                 self.paused = stopped.is_ok() || group.asked_to_freeze();
                 if !self.paused {
                     group.strike_freeze(journal, until);
@@ -316,10 +314,10 @@ impl Job {
         self.paused
     }
 
-    /// Lets it run.
+    /// Resumes it.
     ///
     /// # Errors
-    /// Where a group cannot be thawed; it counts as paused still.
+    /// If a group cannot be thawed; it still counts as paused.
     pub fn resume(&mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.heed(journal);
         if !self.paused {
@@ -344,11 +342,11 @@ impl Job {
         Ok(())
     }
 
-    /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets
-    /// SIGKILL through.
+    /// Sends a signal to all its processes. A paused one handles it after its resume; a version 2 freezer lets SIGKILL
+    /// through.
     ///
     /// # Errors
-    /// Where its group does not tell them.
+    /// If its group does not list them.
     pub fn signal(&self, signal: i32, members: &[Identity]) -> Result<(), GroupError> {
         match &self.how {
             How::Group(group, _) => group.signal(signal),
@@ -359,10 +357,10 @@ impl Job {
         }
     }
 
-    /// Lets it run and is done with it: what is left of a program that we started runs on in our own group.
+    /// Resumes it and ends the job: remaining processes of a program that we started continue in our own group.
     ///
     /// # Errors
-    /// As [`Job::resume`]; what is journaled stays so, and is undone at the end.
+    /// As [`Job::resume`]; its journal entry stays, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.resume(journal)?;
         match self.how {

@@ -1,5 +1,5 @@
-//! Stopping by signals: the process group at once, and processes that have left it one by one. Only what ran is
-//! stopped, and only what was stopped by us is resumed: a process that its user has stopped stays stopped.
+//! Stops by signals: the process group at once, and processes outside of it one by one. Only running ones are stopped,
+//! and only those are resumed, so that a process stopped by its user stays stopped.
 
 use super::error::PauseError;
 use super::stopped::{STOPPED, StopRecord, Stopped, stops_again};
@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Lets a command begin as the leader of a session and process group of its own.
+/// Makes a command start as the leader of its own session and process group.
 pub(super) fn lead(command: &mut Command) {
     // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
     unsafe {
@@ -25,11 +25,11 @@ pub(super) fn lead(command: &mut Command) {
 /// Processes that are stopped by signals.
 #[derive(Debug, Default)]
 pub(super) struct Signalled {
-    /// The leader of the process group in which a program that we started began.
+    /// The leader of the process group of a program that we started.
     leader: Option<Identity>,
-    /// Whether that group was stopped at once, by us.
+    /// Whether we have stopped that group at once.
     whole: bool,
-    /// Of that group, processes that stood still before.
+    /// Its processes that were already stopped.
     theirs: BTreeSet<Identity>,
     /// Processes that we may stop.
     members: BTreeMap<Identity, Member>,
@@ -43,17 +43,17 @@ struct Member {
     stopped: bool,
 }
 
-/// What a process is signalled by.
+/// The handle for signals to a process.
 #[derive(Debug)]
 enum By {
-    /// A descriptor that stands for it and never for one that takes over its id.
+    /// A descriptor of it, immune to a reuse of its id.
     Held(OwnedFd),
     /// Before Linux 5.3.
     Number,
 }
 
 impl Signalled {
-    /// The group of this process is stopped with it.
+    /// Whether this process's group is stopped with it.
     pub fn lead_by(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         journal.begin().map_err(PauseError::Journal)?;
         self.leader = Some(root);
@@ -61,7 +61,7 @@ impl Signalled {
         Ok(())
     }
 
-    /// Stops those that run until then; again also those that were seen since.
+    /// Stops running ones until then; on repetition also new ones.
     pub fn stop(&mut self, journal: &mut Journal, members: &[Identity], until: End) -> Result<(), PauseError> {
         let mut first = Ok(());
         for id in members.iter().filter(|id| !self.members.contains_key(id)).copied().collect::<Vec<_>>() {
@@ -91,12 +91,12 @@ impl Signalled {
         let mut alone = BTreeSet::new();
         for (id, stat) in &stats {
             let Some(member) = self.members.get_mut(id) else { continue };
-            // Nobody is stopped twice in one pause: what stops again is somebody else's, see [`stops_again`].
+            // No process is stopped twice in one pause: a second stop is another agent's, see [`stops_again`].
             if self.whole && in_group(stat) {
                 member.stopped = !self.theirs.contains(id);
             } else if member.stopped || !stands(stat) {
                 match journal.announce(&StopRecord::Stop(*id, false, until)) {
-                    Ok(()) if member.stopped => {} // its end is another one
+                    Ok(()) if member.stopped => {} // its end differs
                     Ok(()) => drop(alone.insert(*id)),
                     Err(why) => first = first.and(Err(PauseError::Journal(why))),
                 }
@@ -104,10 +104,10 @@ impl Signalled {
         }
         around("pause.stop", || {
             if let Some(pgid) = group.filter(|_| self.whole && !was_whole) {
-                // At once: nobody in the group can fork in between.
+                // At once: no process in the group can fork in between.
                 let _ = sys::signal_group(pgid, libc::SIGSTOP);
             }
-            // One that has ended is forgotten; the leader's corpse keeps the number of its group.
+            // Ended ones are dropped; the leader's zombie keeps the number of its group.
             self.members.retain(|id, member| {
                 let lives = if alone.contains(id) {
                     member.stopped = member.signal(*id, libc::SIGSTOP);
@@ -121,7 +121,7 @@ impl Signalled {
         first
     }
 
-    /// Takes note of what the journal says was let run meanwhile; whether any of it is left stopped.
+    /// Handles resumes in the journal; returns whether any of it is still stopped.
     pub fn heed(&mut self, journal: &Journal) -> bool {
         let stopped: &Stopped = journal.outstanding();
         self.whole &= self.leader.is_some_and(|leader| stopped.holds(leader));
@@ -134,7 +134,7 @@ impl Signalled {
         self.whole || self.members.values().any(|member| member.stopped)
     }
 
-    /// Resumes those that we have stopped, but for those that another process has stopped since.
+    /// Resumes the processes that we have stopped, except for those stopped again by another process.
     pub fn cont(&mut self, journal: &mut Journal) {
         let again = |(id, member): (&Identity, &mut Member)| {
             let again = member.stopped && stat_of(*id).is_some_and(|stat| stops_again(&stat));
@@ -177,8 +177,7 @@ impl Signalled {
         }
     }
 
-    /// The process group, as long as it is ours. Its number is kept from others by its members, the leader's corpse
-    /// included, not by its leader alone.
+    /// The process group while it is ours. Its number is reserved by its members, the leader's zombie included.
     fn group(&self) -> Option<u32> {
         let (pgid, start) = self.leader?;
         process_stat(pgid).is_none_or(|stat| stat.start_ticks == start).then_some(pgid)
@@ -196,16 +195,16 @@ impl Signalled {
     }
 }
 
-/// What a process does now; `None` where it has ended.
+/// The state of a process; `None` if it has ended.
 fn stat_of(id: Identity) -> Option<TaskStat> {
     process_stat(id.0).filter(|stat| stat.start_ticks == id.1)
 }
 
-/// Takes a process that may be stopped from now on; `None` where it has ended.
+/// Adds a process that may be stopped from now on; `None` if it has ended.
 fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Member>, PauseError> {
     let refused = |why: String| PauseError::Process { pid: id.0, why };
     let member = Member::of(id.0);
-    // After it is held: so it is this one that is held.
+    // Checked after opening, so that the handle is for this process.
     let held = match Held::open_exactly(id.0, id.0, id.1) {
         Err(SetError::Gone | SetError::Recycled) => return Ok(None),
         other => other.map_err(|why| refused(why.to_string()))?,
@@ -221,7 +220,7 @@ impl Member {
         Self { by: sys::pidfd_open(pid).map_or(By::Number, By::Held), stopped: false }
     }
 
-    /// Whether it lives.
+    /// Whether it is alive.
     fn signal(&self, id: Identity, signal: c_int) -> bool {
         match &self.by {
             By::Held(pidfd) => sys::pidfd_signal(pidfd, signal).is_ok(),

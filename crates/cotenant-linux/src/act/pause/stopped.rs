@@ -1,4 +1,4 @@
-//! Processes that we have stopped by a signal, and resuming them.
+//! Processes stopped by our signals, and resuming them.
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
@@ -10,15 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// How the kernel calls a process that was stopped by a signal.
+/// The kernel's state of a process stopped by a signal.
 pub(super) const STOPPED: u8 = b'T';
 
 /// The signals that stop, as bits of the kernel's masks.
 const STOPS: u64 =
     1 << (libc::SIGSTOP - 1) | 1 << (libc::SIGTSTP - 1) | 1 << (libc::SIGTTIN - 1) | 1 << (libc::SIGTTOU - 1);
 
-/// Whether another process has stopped one that stood still already. We never do: it is to stand still once we are done
-/// with it.
+/// Whether another process has stopped an already stopped one. We never do: it must stay stopped after our resume.
 pub(super) fn stops_again(stat: &TaskStat) -> bool {
     let pending = || {
         let status = bounded::text(format!("/proc/{}/status", stat.id), Limit::Value).ok()?;
@@ -31,14 +30,13 @@ pub(super) fn stops_again(stat: &TaskStat) -> bool {
 /// A process may be stopped, or will not be any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopRecord {
-    /// A process may be stopped from now on until then, and, where true, the process group and the session that it
-    /// leads.
+    /// A process may be stopped from now on until then and, if true, the process group and session that it leads.
     Stop(Identity, bool, End),
     /// A process was stopped by another one: it is not resumed with its group or session.
     Left(Identity),
-    /// A process is not stopped any more, or that is not ours to undo.
+    /// A process is not stopped any more, or is not ours to undo.
     Cont(Identity),
-    /// What was to stand still until then was let run.
+    /// A process stopped until then was resumed.
     Late(Identity, End),
 }
 
@@ -75,8 +73,8 @@ impl Record for StopRecord {
     }
 }
 
-/// Processes that may be stopped because of us, whether their process group and session are with them, and until when;
-/// and those of these that are not.
+/// Processes that may be stopped because of us, whether their process group and session are included, and until when;
+/// and their exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stopped {
     ours: BTreeMap<Identity, (bool, End)>,
@@ -141,25 +139,25 @@ impl Effect for Stopped {
 }
 
 impl Stopped {
-    /// Whether it may be stopped by itself or with its group, as far as the journal says.
+    /// Whether it may be stopped by itself or with its group, according to the journal.
     pub(super) fn holds(&self, id: Identity) -> bool {
         self.ours.contains_key(&id)
     }
 
-    /// Lets all of it run; those that cannot be signalled.
+    /// Resumes all of it; returns those that cannot be signalled.
     fn cont(&self, step: &'static str, report: &mut RestoreReport) -> Vec<Identity> {
         let mut left = Vec::new();
         if self.ours.is_empty() {
             return left;
         }
-        // By descent as well: the group may have grown after the last look at it.
+        // Also by descent, because the group may have grown after the last look.
         for pid in numbers_in("/proc") {
             let Some(stat) = process_stat(pid).filter(|stat| !stat.is_dead()) else { continue };
             if !self.concerns(pid, &stat) || stops_again(&stat) {
                 continue;
             }
             let Ok(held) = Held::open_exactly(pid, pid, stat.start_ticks) else { continue };
-            // Whether it stands still or not: a stop may be on its way to it, and is taken back by this.
+            // Whether stopped or not: a pending stop is cancelled by this.
             match around(step, || sys::kill(pid, libc::SIGCONT)) {
                 Ok(()) if held.stat.state == STOPPED => report.resumed += 1,
                 Ok(()) => {}
@@ -173,7 +171,7 @@ impl Stopped {
         left
     }
 
-    /// Whether a process may wait because of us: by itself, or with the group or session of one that does.
+    /// Whether a process may be paused because of us: by itself, or with the group or session of such a process.
     fn concerns(&self, pid: u32, stat: &TaskStat) -> bool {
         let of = |leader: u32| {
             let mut leaders = self.ours.range((leader, 0)..=(leader, u64::MAX));
@@ -197,9 +195,9 @@ mod tests {
             stop(10, false), // lives
             stop(11, false), // has ended
             stop(12, true),  // has ended, its session has not
-            stop(13, false), // lives, and is let alone
+            stop(13, false), // alive, and an exception
             cont(13),
-            left(14), // stands still by itself
+            left(14), // stopped by itself
             left(15), // and has ended
             left(13),
             cont(13),

@@ -1,4 +1,4 @@
-//! Masks as settings that children inherit.
+//! Masks as inherited settings.
 
 use crate::act::inherited::{Setting, SettingRecord, Settings};
 use crate::sys;
@@ -6,7 +6,7 @@ use crate::sys::thread::{Held, SetError};
 use cotenant_model::CpuSet;
 use std::io;
 
-/// All masks that Cotenant has set.
+/// All masks set by Cotenant.
 pub type Masks = Settings<CpuSet>;
 
 /// A mask is set, or left.
@@ -41,9 +41,9 @@ impl Setting for CpuSet {
     }
 }
 
-/// Gives a task its mask back; returns the one that holds then. A task that was free to run anywhere in its cpuset
-/// becomes that again, whatever the cpuset will be, instead of being tied to the CPUs that happen to be in it now; so
-/// does one for whose mask the cpuset has no CPU left.
+/// Restores a task's mask; returns the resulting one. A task without a restriction in its cpuset becomes unrestricted
+/// again, following its cpuset, instead of being bound to the current CPUs; so does one whose mask has no CPU left in
+/// the cpuset.
 ///
 /// # Errors
 /// [`SetError`].

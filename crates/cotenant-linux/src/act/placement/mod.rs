@@ -1,4 +1,4 @@
-//! Placement: which CPUs a task may use. Journal first, then set; never outside what a task was allowed, never against
+//! Placement: the CPUs of a task. Journaled before setting; never outside of a task's allowed CPUs, never against
 //! another agent.
 
 mod masks;
@@ -16,65 +16,64 @@ use std::ops::Bound;
 
 pub use masks::{MaskRecord, Masks};
 
-/// Tasks whose mask is looked at per [`Placement::tend`], in turn: a few microseconds.
+/// Tasks checked per [`Placement::tend`], in turn: a few microseconds.
 const LOOKED_AT_PER_ROUND: usize = 8;
 
-/// All of them are looked at within so many rounds: those that have ended are forgotten then.
+/// Rounds within which all are checked, and ended ones dropped.
 const ROUNDS_FOR_ALL: usize = 125;
 
 impl NewTask {
-    /// A held thread with that mask.
+    /// An open thread with that mask.
     pub fn of(held: &Held, mask: CpuSet) -> Self {
         let Held { tid, pid, ref stat, .. } = *held;
         Self { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask }
     }
 }
 
-/// What is known of a task that has been touched.
+/// State of a changed task.
 #[derive(Clone, Debug, Default)]
 struct TaskState {
     pid: u32,
-    /// What it may have at most, and gets back.
+    /// Its original mask: upper limit, and value to restore.
     original: CpuSet,
-    /// The mask that holds because of us, if one does.
+    /// Its mask because of us, if any.
     ours: Option<CpuSet>,
-    /// The mask that was asked for then, of which the kernel may have left less.
+    /// The requested mask then; the kernel may have reduced it.
     asked: CpuSet,
     back_off: BackOff,
-    /// Its cpuset, or a CPU that is off, leaves it less than `original`, and this has been told.
+    /// Whether its cpuset or an offline CPU leaves less than `original`, which was reported.
     cut: bool,
 }
 
-/// Sets masks, and looks after those that it has set.
+/// Sets masks, and checks them afterwards.
 #[derive(Debug, Default)]
 pub struct Placement {
     tasks: BTreeMap<Identity, TaskState>,
     cursor: Identity,
-    /// Threads that are allowed other CPUs since [`Placement::take_changed`], because of another agent or their cpuset.
+    /// Threads with changed allowed CPUs since [`Placement::take_changed`], by another agent or their cpuset.
     changed: Vec<(u32, CpuSet)>,
     /// Remarks for people.
     pub notes: Notes,
 }
 
 impl Placement {
-    /// Threads to which another agent or another cpuset has given another mask since the last call: what they are
-    /// allowed from now on.
+    /// Threads whose mask was changed by another agent or cpuset since the last call, with their allowed CPUs.
     pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether the mask of the thread of that id and start time is looked after here.
+    /// Whether the mask of the thread with that id and start time is managed here.
     pub fn knows(&self, tid: u32, start_ticks: u64) -> bool {
         self.tasks.contains_key(&(tid, start_ticks))
     }
 
-    /// Threads that have a mask of ours now. Those that have ended are forgotten within some seconds.
+    /// Threads with a mask of ours now. Ended ones are dropped within some seconds.
     pub fn outstanding(&self) -> usize {
         self.tasks.values().filter(|task| task.ours.is_some()).count()
     }
 
-    /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a
-    /// task is entered in the journal at once, so that it is given back even if its creator is long gone by then.
+    /// A task's mask without us. A child inherits our mask, and its original is its creator's. Such a task is journaled
+    /// at once, so that it is restored even if its creator has ended by then.
     pub fn original_mask(&mut self, journal: &mut Journal, task: &NewTask) -> CpuSet {
         let id = (task.tid, task.start_ticks);
         if let Some(state) = self.tasks.get(&id) {
@@ -85,7 +84,7 @@ impl Placement {
             None => task.mask.clone(),
             Some(original) => {
                 let sid = process_stat(task.pid).map_or(0, |s| s.session);
-                // Where the journal cannot take it, the walk at the end finds it through its creator.
+                // If the journal rejects it, the walk at the end finds it through its creator.
                 let _ = journal.write(&MaskRecord::set(id, task.pid, sid, original.clone(), task.mask.clone()));
                 journal.claim_along(task.pid);
                 let (ours, asked) = (Some(task.mask.clone()), task.mask.clone());
@@ -96,8 +95,7 @@ impl Placement {
         }
     }
 
-    /// What is due in every round, whether there are orders or not: looks whether another agent has changed the mask of
-    /// some tasks.
+    /// Duties of every round, with or without orders: checks some tasks for changes by another agent.
     pub fn tend(&mut self, journal: &mut Journal, now: Time) {
         let next = self.tasks.range((Bound::Excluded(self.cursor), Bound::Unbounded)).map(|(id, _)| *id);
         let due: Vec<Identity> = next.take(LOOKED_AT_PER_ROUND.max(self.tasks.len() / ROUNDS_FOR_ALL)).collect();
@@ -105,7 +103,7 @@ impl Placement {
         for id in due {
             let TaskState { pid, original, ours, cut, .. } = &self.tasks[&id];
             let (pid, known) = (*pid, ours.as_ref().unwrap_or(original));
-            // Cheap, and enough for most: whoever the id belongs to by now, nothing is to be done about it.
+            // Cheap, and sufficient for most: even for a reused id there is nothing to do.
             if !cut && sys::getaffinity(id.0).is_ok_and(|mask| mask == *known) {
                 continue;
             }
@@ -120,7 +118,7 @@ impl Placement {
         }
     }
 
-    /// Gives a task this mask, or its own back.
+    /// Sets a task's mask, or restores its own.
     pub fn apply(&mut self, journal: &mut Journal, now: Time, info: &TaskInfo, mask: Option<&CpuSet>) -> Outcome {
         match self.set(journal, now, info, mask) {
             Ok(outcome) => outcome,
@@ -137,7 +135,7 @@ impl Placement {
         }
     }
 
-    /// Gives a task its own mask back, and does not look after it any more.
+    /// Restores a task's own mask, and stops managing it.
     pub fn forget(&mut self, journal: &mut Journal, now: Time, info: &TaskInfo) {
         if self.knows(info.tid, info.start_ticks) {
             self.apply(journal, now, info, None);
@@ -170,14 +168,14 @@ impl Placement {
         }
     }
 
-    /// Whether a known task has the mask that we know of. If not, another agent has changed it: that mask is the task's
-    /// own from now on, and the task is left alone for a while.
+    /// Whether a known task has its known mask. If not, another agent has changed it: that mask becomes the task's own,
+    /// and the task is left alone for a while.
     fn is_ours(&mut self, journal: &mut Journal, now: Time, held: &Held, current: &CpuSet) -> bool {
         let id = (held.tid, held.stat.start_ticks);
         let Some(state) = self.tasks.get_mut(&id) else { return false };
         let known = state.ours.as_ref().unwrap_or(&state.original);
         if known == current || (state.ours.is_some() && state.asked == *current) {
-            // Also a mask that was set since lies in what the cpuset leaves: it alone says when all is allowed again.
+            // A later mask also lies in the rest of the cpuset, which alone shows when everything is allowed again.
             if state.cut && held.cpuset().is_some_and(|cpuset| state.original.is_subset(&cpuset)) {
                 state.cut = false;
                 self.changed.push((held.tid, state.original.clone()));
@@ -185,8 +183,8 @@ impl Placement {
             return true;
         }
         let leaves = state.ours.as_ref().and_then(|_| held.leaves(&state.asked, current));
-        // The cpuset or the CPUs that are on may have changed under our mask; what is left of it is still ours. Since
-        // Linux 6.2 the kernel remembers all that was asked for, before what it left of that.
+        // The cpuset or the online CPUs may have changed under our mask; the rest is still ours. Since Linux 6.2 the
+        // kernel remembers the full request beside the rest.
         let left = |leaves: &&Leaves| leaves.of(&state.asked, current) || leaves.of(known, current);
         if let Some(Leaves { cpuset, moving }) = leaves.as_ref().filter(left) {
             state.cut = true;
@@ -194,16 +192,16 @@ impl Placement {
             return true;
         }
         if held.mask().is_ok_and(|mask| mask != *current) {
-            return false; // it changes just now, perhaps with a CPU that is switched: the next look tells
+            return false; // it is changing, perhaps with a CPU going online or offline: the next look decides
         }
-        // Before Linux 6.2 a cpuset that changes gives all of itself to each of its tasks, whatever their masks were.
-        // Where it is what the task had before, somebody else may have given it back.
+        // Before Linux 6.2 a changing cpuset resets each of its tasks to all of itself, whatever their masks. If that
+        // equals the former mask, another agent may have restored it.
         let reset = leaves.is_some_and(|l| l.cpuset == *current && (state.cut || l.cpuset != state.original));
         state.cut = false;
         state.original = current.clone();
         self.changed.push((held.tid, current.clone()));
         if state.ours.take().is_none() {
-            return false; // not against us
+            return false; // not directed against us
         }
         if reset {
             journal.strike(&MaskRecord::Left(id));
@@ -241,10 +239,10 @@ impl Placement {
         }
         if !self.tasks.contains_key(&id) {
             journal.claim(held.pid)?;
-            // The mask once more: before the claim it may have been another Cotenant's.
+            // Reads the mask again: before the claim it may have been another Cotenant's.
             let task = NewTask::of(held, held.mask()?);
             let original = self.original_mask(journal, &task);
-            // One that inherited our mask is known by now.
+            // A thread that inherited our mask is known by now.
             let asked = original.clone();
             let new = TaskState { pid: held.pid, original, asked, ..TaskState::default() };
             self.tasks.entry(id).or_insert(new);
@@ -261,7 +259,7 @@ impl Placement {
         let holds = around("set", || held.set(wanted))?;
         around("readback", || {
             if holds != *wanted {
-                // The kernel has cut it. Where this record is lost, undoing finds out by asking what it leaves.
+                // The kernel has reduced it. If this record is lost, undoing queries the rest.
                 let _ = journal.write(&record(&holds));
             }
         });
@@ -278,7 +276,7 @@ enum Refusal {
     Stale,
     /// This task.
     Denied(String),
-    /// Any task: the journal has made a remark.
+    /// Any task: the journal has a remark.
     Nothing,
 }
 

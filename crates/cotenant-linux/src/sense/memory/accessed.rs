@@ -1,13 +1,12 @@
 //! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps`
-//! (`Documentation/filesystems/proc.rst`); of large processes those of pages drawn at random, where the kernel lets
-//! single pages be asked for ([`IdlePages`]).
+//! (`Documentation/filesystems/proc.rst`); for large processes those of random pages, if the kernel allows single pages
+//! ([`IdlePages`]).
 //!
-//! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print
-//! its lines and all mappings before it to get there, and neither `pagemap` nor its scan tells accessed bits.
+//! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping and all
+//! mappings before it, and neither `pagemap` nor its scan has accessed bits.
 //!
-//! The bits are shared with everybody: another reader of `Referenced` of that process sees fewer, and the kernel takes
-//! its pages for less used while memory is short. So they are cleared only of processes that a policy asks about, one
-//! at a time.
+//! The bits are shared: other readers of `Referenced` see fewer accesses, and under memory pressure the kernel
+//! underestimates the use of pages. So they are only cleared for processes that a policy needs, one at a time.
 
 use super::collector::{Collector, Found, Watched, resident};
 use super::idle::{IdlePages, Marked};
@@ -22,19 +21,19 @@ use std::io;
 /// Clears the accessed bits of all pages.
 const ALL: &str = "1";
 
-/// Scans page tables, or looks at pages drawn at random.
+/// Scans page tables, or random pages.
 #[derive(Debug)]
 pub struct Accessed {
     fs: FsRoot,
-    /// For large processes; or why that is not possible.
+    /// For large processes; or the obstacle.
     idle: Result<IdlePages, String>,
-    /// Processes that are watched by pages drawn at random.
+    /// Processes sampled by random pages.
     marked: HashMap<u32, Marked>,
     rng: fastrand::Rng,
 }
 
 impl Accessed {
-    /// `seed` decides which pages are drawn.
+    /// `seed` determines the random pages.
     ///
     /// # Errors
     /// Why it cannot be used here.
@@ -46,7 +45,7 @@ impl Accessed {
         }
     }
 
-    /// Whether large processes are looked at by pages drawn at random.
+    /// Whether large processes are sampled by random pages.
     ///
     /// # Errors
     /// Why they are not.
@@ -70,7 +69,7 @@ impl Collector for Accessed {
             return Ok(());
         }
         address_space::ask(&self.fs, pid, What::ClearAccessed, |door| {
-            // Not created where it is not there, as in a dump of another machine.
+            // Not created if missing, as in another machine's dump.
             io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(door.path())?, ALL.as_bytes())
         })
     }

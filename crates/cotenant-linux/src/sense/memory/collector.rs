@@ -1,4 +1,4 @@
-//! The contract of the means that find out which memory a process accesses.
+//! The contract of methods that find a process's memory accesses.
 
 use cotenant_model::areas::{Area, ByNode};
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Accesses are looked at not more often than this (Tumanov et al. §4.2: 20 Hz).
+/// Shortest interval between looks at accesses (Tumanov et al. §4.2: 20 Hz).
 pub(super) const FASTEST: Duration = Duration::from_millis(50);
 
 /// A process that is watched.
@@ -20,7 +20,7 @@ pub struct Watched<'a> {
     pub areas: &'a [Area],
 }
 
-/// What a process accessed, base pages by node.
+/// Accesses of a process, base pages by node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// All of its threads together.
@@ -29,12 +29,12 @@ pub enum Found {
     Apart(HashMap<u32, ByNode>),
 }
 
-/// Means to find out which memory a process accesses.
+/// A method to find a process's memory accesses.
 pub trait Collector: fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Looks at this process that are closer together tell nothing.
+    /// Least useful interval between looks at this process.
     fn fastest(&self, _pid: u32) -> Duration {
         FASTEST
     }
@@ -42,21 +42,21 @@ pub trait Collector: fmt::Debug {
     /// Begins to watch a process.
     ///
     /// # Errors
-    /// What the system says; `NotFound` where the process is gone.
+    /// System errors; `NotFound` if the process has ended.
     fn begin(&mut self, of: &Watched<'_>) -> io::Result<()>;
 
-    /// What was accessed since it began.
+    /// Accesses since its beginning.
     ///
     /// # Errors
     /// As [`Self::begin`].
     fn end(&mut self, of: &Watched<'_>) -> io::Result<Found>;
 
-    /// Why looking takes long, where there is something to say.
+    /// Why looking takes long, if there is a reason to report.
     fn hint(&self) -> Option<String> {
         None
     }
 
-    /// A process is gone, or is not watched any more.
+    /// A process has ended, or is not observed any more.
     fn forget(&mut self, pid: u32);
 }
 

@@ -1,9 +1,8 @@
 //! The kernel's data access monitor, for address spaces (`Documentation/admin-guide/mm/damon/usage.rst`, from Linux
 //! 6.2 on).
 //!
-//! Its settings belong to the whole machine: where somebody else has made monitors, they are left alone. A monitor
-//! ends with its process; where Cotenant is killed before, it goes on until then, so this is used only where it is
-//! asked for.
+//! Its settings are machine-wide: foreign monitors are left alone. A monitor ends with its process and outlives a
+//! killed Cotenant until then, so it is only used on request.
 
 use super::collector::{Collector, Found, Watched};
 use crate::FsRoot;
@@ -14,11 +13,11 @@ use std::io::{self, ErrorKind, Write};
 
 const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
-/// Processes that are watched at once: each has a kernel thread.
+/// Limit of simultaneously monitored processes: each has a kernel thread.
 const SLOTS: usize = 8;
 
-/// A page of each region is looked at every 5 ms, accesses are summed over 100 ms, and regions adapt between these
-/// numbers: the kernel's defaults, which its documentation gives with less than 1 % of a CPU.
+/// A page of each region is checked every 5 ms, accesses are summed over 100 ms, and the number of regions adapts
+/// between these limits: the kernel's defaults, documented with less than 1 % of a CPU.
 const ATTRIBUTES: [(&str, &str); 5] = [
     ("intervals/sample_us", "5000"),
     ("intervals/aggr_us", "100000"),
@@ -76,7 +75,7 @@ impl Damon {
         self.write(&format!("{slot}/state"), "on")
     }
 
-    /// Regions of the last sum: first address, end, and in how many of its samples they were found accessed.
+    /// Regions of the last sum: first address, end, and the number of samples with an access.
     fn regions(&self, slot: usize) -> io::Result<Vec<(u64, u64, u64)>> {
         self.write(&format!("{slot}/state"), "update_schemes_tried_regions")?;
         let folder = format!("{ADMIN}/{slot}/contexts/0/schemes/0/tried_regions");
@@ -118,7 +117,7 @@ impl Collector for Damon {
 
     fn forget(&mut self, pid: u32) {
         if let Some(slot) = self.slots.iter().position(|slot| *slot == Some(pid)) {
-            // One that has ended with its process is off already.
+            // One that ended with its process is off already.
             let _ = self.write(&format!("{slot}/state"), "off");
             self.slots[slot] = None;
         }

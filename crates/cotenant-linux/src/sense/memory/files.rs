@@ -1,4 +1,4 @@
-//! Files of `/proc` about a process' memory, read line by line and with an end: they grow with its mappings.
+//! Files of `/proc` about a process's memory, read line by line with a limit, because they grow with its mappings.
 
 use crate::FsRoot;
 use crate::address_space::{self, What};
@@ -8,8 +8,8 @@ use cotenant_model::areas::{Area, Referenced};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 
-/// Mappings of a process at most: the kernel's own limit of a usual process (`vm.max_map_count`) is about as high,
-/// and one line of `numa_maps` takes a microsecond at least.
+/// Limit of a process's mappings: about the kernel's default (`vm.max_map_count`); a line of `numa_maps` takes at least
+/// a microsecond.
 pub const MOST_AREAS: usize = 1 << 16;
 
 /// Base pages of this machine, KiB.
@@ -17,10 +17,10 @@ pub fn page_kb() -> u64 {
     crate::sys::page_size() as u64 / 1024
 }
 
-/// The areas of a process that hold pages, ascending.
+/// The areas of a process with pages, ascending.
 ///
 /// # Errors
-/// What the system says; `FileTooLarge` beyond [`MOST_AREAS`]; [`address_space::is_late`].
+/// System errors; `FileTooLarge` beyond [`MOST_AREAS`]; [`address_space::is_late`].
 pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
     address_space::ask(fs, pid, What::NodeMaps, |door| {
         let (mut found, mut seen, kb) = (Vec::new(), 0, page_kb());
@@ -36,7 +36,7 @@ pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
     })
 }
 
-/// Areas by their first address, with their pages that were accessed since accessed bits were cleared.
+/// Areas by their first address, with pages accessed since the bits were cleared.
 ///
 /// # Errors
 /// As [`areas`].
@@ -59,7 +59,7 @@ pub fn referenced(fs: &FsRoot, pid: u32) -> io::Result<Vec<(u64, u64)>> {
     })
 }
 
-/// Where each mapping ends, by its first address.
+/// End of each mapping, by its first address.
 ///
 /// # Errors
 /// As [`areas`].
@@ -83,10 +83,10 @@ pub fn ends(fs: &FsRoot, pid: u32) -> io::Result<BTreeMap<u64, u64>> {
     })
 }
 
-/// Memory nodes that the process may use, as numbers.
+/// Memory nodes allowed for the process, as numbers.
 ///
 /// # Errors
-/// What the system says; `InvalidData` where the kernel tells nothing of it.
+/// System errors; `InvalidData` if the kernel does not report it.
 pub fn nodes_allowed(fs: &FsRoot, pid: u32) -> io::Result<CpuSet> {
     let mut found = None;
     lines(&fs.path(&format!("/proc/{pid}/status")), |line| {

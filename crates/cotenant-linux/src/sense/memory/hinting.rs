@@ -1,9 +1,9 @@
-//! NUMA hinting faults: what the kernel's own balancing has found out of each thread's accesses, from
-//! `/proc/PID/task/TID/sched`. Reading costs the programs nothing: the kernel's scans do, with or without Cotenant.
+//! NUMA hinting faults: each thread's accesses as found by the kernel's balancing, from `/proc/PID/task/TID/sched`.
+//! Reading costs the programs nothing; the kernel's scans do, with or without Cotenant.
 //!
-//! It is the one means besides events that tells the threads of a process apart. It is slow: scans are a second apart,
-//! and up to a minute where memory is where it should be. Memory that the program bound is not scanned, and of a
-//! process with one thread only what is on other nodes (`change_prot_numa`).
+//! Besides events it is the only method that distinguishes a process's threads. It is slow: scans are a second apart,
+//! and up to a minute for well-placed memory. Bound memory is not scanned, and for single-threaded processes only
+//! remote memory is (`change_prot_numa`).
 
 use super::Accessed;
 use super::collector::{Collector, FASTEST, Found, Watched};
@@ -14,18 +14,18 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Scans are a second apart at least (`scan_period_min_ms`). What the last ones found counts until the next.
+/// Scans are at least a second apart (`scan_period_min_ms`). Results of the last ones count until the next.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Reads what the kernel has counted.
+/// Reads the kernel's counts.
 #[derive(Debug)]
 pub struct HintingFaults {
     fs: FsRoot,
-    /// Processes with their threads, and how long each had run when it was last looked at.
+    /// Processes with their threads, and each one's run time at the last look.
     ran: HashMap<u32, HashMap<u32, u64>>,
-    /// Looks at processes with one thread, of which it tells more and sooner, and at those that are not scanned.
+    /// Covers single-threaded processes, for which it is better and faster, and those that are not scanned.
     otherwise: Option<Accessed>,
-    /// Processes that it looks at now.
+    /// Processes under observation.
     by_bits: HashSet<u32>,
 }
 
@@ -51,7 +51,7 @@ impl HintingFaults {
         Ok(Self { fs: fs.clone(), ran: HashMap::new(), otherwise: None, by_bits: HashSet::new() })
     }
 
-    /// The same for those processes whose threads it tells apart, accessed bits for the others.
+    /// The same for processes whose threads it distinguishes, and accessed bits for the others.
     #[must_use]
     pub fn beside(self, bits: Accessed) -> Self {
         Self { otherwise: Some(bits), ..self }
@@ -61,17 +61,17 @@ impl HintingFaults {
         read(&self.fs, &format!("/proc/{pid}/task/{tid}/sched"))
     }
 
-    /// Whether it tells threads apart that there are.
+    /// Whether it distinguishes existing threads.
     fn tells(&self, of: &Watched<'_>) -> bool {
         let scanned = |tid: &u32| self.of_thread(of.pid, *tid).is_ok_and(|it| it.pages.values().any(|n| *n > 0.0));
         of.threads.len() > 1 && of.threads.iter().any(scanned)
     }
 }
 
-/// Whether the kernel moves memory after threads: `kernel.numa_balancing`, of which bit 0 is about nodes, and bit 1
-/// about slow memory.
+/// Whether the kernel moves memory after threads: `kernel.numa_balancing`, whose bit 0 is for nodes, and bit 1 for slow
+/// memory.
 pub fn numa_balancing(fs: &FsRoot) -> bool {
-    // A kernel that cannot has no such file.
+    // A kernel without the feature has no such file.
     let mode = fs.read("/proc/sys/kernel/numa_balancing");
     mode.is_ok_and(|mode| mode.trim().parse().unwrap_or(0) & 1 == 1)
 }
@@ -112,7 +112,7 @@ impl Collector for HintingFaults {
                 Err(e) => return Err(e),
                 Ok(faults) => {
                     ran.insert(tid, faults.ran);
-                    // What the kernel knows stays as it is while a thread sleeps, which accesses nothing then.
+                    // The kernel's figures of a sleeping thread do not change, and it accesses nothing.
                     if before.get(&tid) != Some(&faults.ran) {
                         found.insert(tid, faults.pages);
                     }

@@ -1,7 +1,6 @@
-//! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, looked up there again
-//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which knows whole address spaces
-//! alone, this can be asked of pages drawn at random; and the kernel remembers for its own purposes that a marked
-//! page was in use.
+//! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, and read back
+//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which covers whole address spaces,
+//! this works for random pages; and the kernel remembers for its own purposes that a marked page was in use.
 
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
@@ -22,11 +21,11 @@ const FLAGS: &str = "/proc/kpageflags";
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Bits of `/proc/kpageflags`: on a list of pages that may be evicted, and part of a huge page but not its first.
+/// Bits of `/proc/kpageflags`: evictable, and part of a huge page but not its first.
 const LRU: u64 = 1 << 5;
 const TAIL: u64 = 1 << 16;
 
-/// The largest huge page that is looked for around a part of it: 2¹⁸ base pages, 1 GiB of small ones.
+/// The largest huge page searched for around a part of it: 2¹⁸ base pages, 1 GiB of small ones.
 const LARGEST_ORDER: u32 = 18;
 
 /// A page that was marked.
@@ -34,25 +33,25 @@ const LARGEST_ORDER: u32 = 18;
 struct Mark {
     stratum: usize,
     address: u64,
-    /// Its frame, and that of the huge page that it is part of: this one has the bit.
+    /// Its frame, and that of the enclosing huge page, which has the bit.
     frame: u64,
     head: u64,
 }
 
-/// Pages of a process that were marked as idle.
+/// Pages of a process marked as idle.
 #[derive(Clone, Debug)]
 pub struct Marked {
     strata: Vec<Stratum>,
-    /// Per stratum: drawn pages that are not in memory, or not of the kind whose bits can be seen.
+    /// Per stratum: drawn pages that are not in memory, or have no visible bits.
     absent: Vec<u64>,
     marks: Vec<Mark>,
 }
 
-/// Which node a frame belongs to.
+/// The node of a frame.
 #[derive(Debug)]
 enum Nodes {
     One(NodeId),
-    /// By blocks of memory of so many bytes.
+    /// By blocks of memory of this many bytes.
     Blocks(u64, HashMap<u64, NodeId>),
 }
 
@@ -63,7 +62,7 @@ pub struct IdlePages {
     nodes: Arc<Nodes>,
 }
 
-/// The word at that index; 0 behind the end, where no page is.
+/// The word at that index; 0 after the end.
 fn word(file: &File, at: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
     match file.read_exact_at(&mut bytes, at.saturating_mul(8)) {
@@ -117,10 +116,10 @@ impl IdlePages {
         Ok(Self { fs: fs.clone(), nodes: Arc::new(nodes) })
     }
 
-    /// Marks pages drawn from these ranges.
+    /// Marks random pages of these ranges.
     ///
     /// # Errors
-    /// What the system says; `NotFound` where the process is gone; [`address_space::is_late`].
+    /// System errors; `NotFound` if the process has ended; [`address_space::is_late`].
     pub fn mark(&self, pid: u32, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
         let (this, mut rng) = (self.clone(), rng.fork());
         address_space::ask(&self.fs, pid, What::Mark, move |door| this.mark_through(door, strata, &mut rng))
@@ -154,7 +153,7 @@ impl IdlePages {
         Ok(marked)
     }
 
-    /// How many pages were accessed since they were marked, by node.
+    /// Number of pages accessed since they were marked, by node.
     ///
     /// # Errors
     /// As [`Self::mark`].
@@ -171,7 +170,7 @@ impl IdlePages {
             marked.absent.iter().map(|&looked| Found { looked, hits: BTreeMap::new() }).collect();
         let mut words: HashMap<u64, u64> = HashMap::new();
         for mark in &marked.marks {
-            // What has moved or gone meanwhile tells nothing: its frame's bit is somebody else's.
+            // A moved or freed page is inconclusive: its former frame belongs to others.
             let entry = word(&pagemap, mark.address / page)?;
             let Some(node) = self.nodes.of(mark.frame).filter(|_| entry & PRESENT != 0 && entry & FRAME == mark.frame)
             else {
@@ -191,8 +190,8 @@ impl IdlePages {
     }
 }
 
-/// The frame whose bit stands for this one: its own, or that of the huge page that it is part of; `None` where it is
-/// of a kind that cannot be seen (reserved huge pages, the page of zeros, pages that are being moved).
+/// The frame whose bit represents this one: itself, or the head of its huge page; `None` for invisible kinds (reserved
+/// huge pages, the zero page, pages under migration).
 fn head(flags: &File, frame: u64) -> io::Result<Option<u64>> {
     for order in 0..=LARGEST_ORDER {
         let candidate = frame >> order << order;
@@ -210,9 +209,8 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
-    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address
-    /// 0 on lie in frames 4,096 and up: the first half on node 0, the rest on node 1. Its last 512 pages are one huge
-    /// page.
+    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address 0
+    /// on are in frames from 4,096: the first half on node 0, the rest on node 1. Its last 512 pages are one huge page.
     fn machine(name: &str) -> (TempDir, FsRoot, Stratum) {
         let page = page_size() as u64;
         let tree = TempDir::new(name);
@@ -229,7 +227,7 @@ mod tests {
         (tree, fs, Stratum { start: 0, pages: 4096, draws: 1024 })
     }
 
-    /// Accesses pages: their bits go, that of a huge page's first one for all of it.
+    /// Accesses pages: clears their bits, for a huge page that of its first one.
     fn access(tree: &TempDir, pages: impl Iterator<Item = u64>) {
         let path = tree.path().join("sys/kernel/mm/page_idle/bitmap");
         let mut bits = std::fs::read(&path).unwrap();
@@ -243,6 +241,7 @@ mod tests {
         std::fs::write(path, bits).unwrap();
     }
 
+    /// Holds see/large-processes.
     #[test]
     fn pages_drawn_at_random_tell_of_all_by_node() {
         let (tree, fs, stratum) = machine("idle");
@@ -267,7 +266,7 @@ mod tests {
         let (tree, fs, stratum) = machine("idle-moved");
         let idle = IdlePages::new(&fs).unwrap();
         let mut rng = fastrand::Rng::with_seed(3);
-        // Nothing of it is in memory; then it is, but of a kind that has no bit.
+        // None of it is in memory; then it is, but of a kind without a bit.
         tree.write("proc/7/pagemap", vec![0; 4096 * 8]);
         let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();
         assert_eq!((marked.marks.len(), marked.absent[0]), (0, 1024));
@@ -276,7 +275,7 @@ mod tests {
         tree.write("proc/kpageflags", vec![0; 8192 * 8]);
         let idle = IdlePages::new(&fs).unwrap();
         assert_eq!(idle.mark(7, vec![stratum], &mut rng).unwrap().absent, [1024]);
-        // All are accessed, and moved to other frames in between.
+        // All are accessed, and then moved to other frames.
         let (tree, fs, stratum) = machine("idle-gone");
         let idle = IdlePages::new(&fs).unwrap();
         let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();

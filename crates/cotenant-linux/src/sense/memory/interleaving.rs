@@ -1,5 +1,4 @@
-//! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller
-//! serves which page.
+//! Memory interleaved over controllers by pages or lines, which hides the controller of each page.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -12,20 +11,20 @@ use std::collections::BTreeSet;
 const MAPPED_ARRAY: usize = 0x0e;
 const POSITION: usize = 0x11;
 
-/// What the firmware and the kernel tell of memory controllers and nodes.
+/// Memory controllers and nodes according to firmware and kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Controllers {
     /// Memory nodes.
     nodes: usize,
-    /// Those that serve them, by the kernel's error detection (EDAC); 0 where it tells of none.
+    /// Their controllers, from the kernel's error detection (EDAC); 0 if unknown.
     served_by: usize,
-    /// Memory devices that take turns at the addresses of one range, by SMBIOS; 0 where it tells of none.
+    /// Memory devices interleaved over one range, from SMBIOS; 0 if unknown.
     interleaved: usize,
 }
 
 fn look(fs: &FsRoot) -> Controllers {
     let entries = "/sys/firmware/dmi/entries";
-    // Firmware without SMBIOS has no such folder, and tells of none.
+    // Firmware without SMBIOS has no such folder.
     let names = fs.list(entries).unwrap_or_else(|_| Vec::new());
     let mapped = names.into_iter().filter(|name| name.starts_with("20-"));
     let raw = mapped.filter_map(|name| bounded::read(fs.path(&format!("{entries}/{name}/raw")), Limit::Value).ok());
@@ -43,7 +42,7 @@ fn look(fs: &FsRoot) -> Controllers {
 }
 
 impl Controllers {
-    /// What hides the controllers, if anything is known to.
+    /// The known reason for hidden controllers.
     fn hidden(self) -> Option<String> {
         let Self { nodes, served_by, interleaved } = self;
         if interleaved > 1 {
@@ -55,7 +54,7 @@ impl Controllers {
     }
 }
 
-/// Whether node and controller are the same thing here; nothing where nothing tells of controllers.
+/// Whether nodes correspond to controllers here; `None` without information on controllers.
 pub fn capability(fs: &FsRoot) -> Option<Capability> {
     let found = look(fs);
     let cost = "physical addresses are interleaved: which controller serves a page cannot be seen, and no core can be put near it";
@@ -70,14 +69,14 @@ pub fn capability(fs: &FsRoot) -> Option<Capability> {
     Some(Capability::new("memory controllers", standing, what, cost, remedy))
 }
 
-/// One line where controllers are hidden on this machine.
+/// One line if controllers are hidden on this machine.
 pub fn note(fs: &FsRoot) -> Option<String> {
     look(fs)
         .hidden()
         .map(|why| format!("node and controller are not the same here: {why}; accesses are told apart by node alone"))
 }
 
-/// One line where most of a process' memory lies on several nodes in turns, by its own or its user's wish: then none
+/// One line if most of a process's memory is interleaved over several nodes by its own or its user's choice: then none
 /// is nearer.
 pub fn of_process(pid: u32, areas: &[Area]) -> Option<String> {
     let pages = |kind: &dyn Fn(&&Area) -> bool| areas.iter().filter(kind).map(Area::resident).sum::<u64>();
@@ -100,6 +99,8 @@ mod tests {
         raw
     }
 
+    /// Promise see/topology: Packages, nodes, caches, cores and allowed CPUs are those that hwloc and `lscpu` see;
+    /// differences and interleaved memory controllers are named.
     #[test]
     fn hidden_controllers_are_found_and_said() {
         let tree = TempDir::new("interleaving");
@@ -115,6 +116,7 @@ mod tests {
         assert_eq!(note(&fs), None);
     }
 
+    /// Holds see/topology.
     #[test]
     fn firmware_tells_of_interleaved_devices() {
         let tree = TempDir::new("interleaving");
@@ -129,6 +131,7 @@ mod tests {
         assert!(note(&fs).unwrap().contains("2 memory devices share their addresses in turns (SMBIOS)"));
     }
 
+    /// Holds see/topology.
     #[test]
     fn a_process_that_is_interleaved_is_named() {
         let areas = |text: &str| text.lines().filter_map(|l| Area::parse(l.as_bytes(), 4)).collect::<Vec<_>>();

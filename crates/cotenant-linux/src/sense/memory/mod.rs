@@ -1,8 +1,7 @@
-//! Which memory programs use: where their pages are, and which node's memory they access, by the means that this
-//! machine has.
+//! Memory use of programs: the place of their pages, and the accessed nodes, by this machine's methods.
 //!
-//! All means keep one budget, and each says what it cost. Most see address spaces, not threads: the threads of a
-//! process share what is found, in equal parts. Only events and hinting faults tell threads apart.
+//! All methods share one budget, and report their cost. Most observe address spaces, not threads: results are divided
+//! equally among a process's threads. Only events and hinting faults distinguish threads.
 
 mod accessed;
 mod collector;
@@ -35,28 +34,27 @@ use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Where pages are is read not more often than this of each process, and of all together not for more than this share
-/// of the time.
+/// Least interval of reading page places per process, and limit of the total time for it.
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
-/// A process whose memory cannot be looked at is tried again after this.
+/// Retry interval for a process whose memory cannot be observed.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Where the budget lets a process be looked at more rarely than this, a note says so.
+/// Interval beyond which a note reports looks made rare by the budget.
 const RARE: Duration = Duration::from_secs(5);
 
-/// Which pages are drawn where not all are looked at: the same ones in every run.
+/// Seed of the random pages: the same ones in every run.
 const SEED: u64 = 1;
 
 /// Which means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The best that works here: events, then hinting faults of processes whose threads they tell apart, then accessed
-    /// bits, then placement.
+    /// The best available: events, then hinting faults of processes with distinguished threads, then accessed bits,
+    /// then placement.
     #[default]
     Auto,
-    /// Events of loads that local and remote memory served.
+    /// Events of loads served by local and remote memory.
     Hardware,
     /// Faults by which the kernel balances memory.
     Faults,
@@ -64,7 +62,7 @@ pub enum Choice {
     Damon,
     /// Accessed bits of page tables.
     Accessed,
-    /// None: where pages are stands in for what is accessed.
+    /// None: page placement represents accesses.
     Placement,
 }
 
@@ -89,16 +87,16 @@ impl FromStr for Choice {
     }
 }
 
-/// What is wanted of the memory of programs.
+/// Requested observations of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Where the pages of each process are.
+    /// The place of each process's pages.
     pub placement: bool,
-    /// Which memory they access; also brings placement.
+    /// Accessed memory; includes placement.
     pub accesses: bool,
-    /// By what means.
+    /// The means.
     pub choice: Choice,
-    /// What looking may cost, as a fraction of one CPU.
+    /// Budget of observation, as a fraction of one CPU.
     pub budget: f64,
 }
 
@@ -108,7 +106,7 @@ impl Default for Options {
     }
 }
 
-/// What is known of the memory of each process.
+/// Observations of each process's memory.
 #[derive(Debug)]
 pub struct Memory {
     options: Options,
@@ -126,27 +124,26 @@ pub struct Memory {
 struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
-    /// Since when it answers no question.
+    /// Time since which it has not answered.
     silent: Option<Instant>,
     placed_next: Time,
-    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two
-    /// looks at all.
+    /// Ends of its mappings then, by first address, if pages are sampled between full looks.
     ends: BTreeMap<u64, u64>,
     drawn_next: Time,
-    /// Accesses of each of its threads since the first look, base pages: what was found of all together, in equal
-    /// parts, and what was found of each.
+    /// Accesses of each of its threads since the first look, base pages: equal parts of common results, plus individual
+    /// ones.
     touched: Option<ByNode>,
     apart: HashMap<u32, ByNode>,
     /// Since when it is watched.
     watched: Option<Time>,
     next: Time,
-    /// What watching it this time has cost so far.
+    /// Cost of this observation so far.
     cost: Duration,
 }
 
 impl Known {
-    /// Whether that may be so for a moment: a large one takes its time, a busy machine too, and whoever is just
-    /// executing another program, or ending, may not be asked.
+    /// Whether this may be temporary: a large process or a busy machine takes time, and a process within an exec or its
+    /// exit may refuse.
     fn lets_nobody_ask(&mut self, why: &io::Error) -> bool {
         let patience = match why.kind() {
             _ if is_late(why) => RETRY,
@@ -158,7 +155,7 @@ impl Known {
 }
 
 impl Memory {
-    /// `events` says whether loads from local and remote memory are counted here.
+    /// `events`: whether loads from local and remote memory are counted here.
     pub fn new(options: Options, fs: &FsRoot, events: bool) -> Self {
         let mut notes = Notes::default();
         let collector: Result<Option<Box<dyn Collector>>, _> = match options.choice {
@@ -172,7 +169,7 @@ impl Memory {
             Choice::Faults => {
                 HintingFaults::new(fs).map(|faults| Some(Box::new(faults) as _)).map_err(|why| ("faults", why))
             }
-            // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
+            // A DAMON monitor outlives a killed Cotenant, so it is used only on request.
             Choice::Auto | Choice::Accessed => Accessed::new(fs, SEED)
                 .map(|bits| match HintingFaults::new(fs) {
                     Ok(faults) if options.choice == Choice::Auto => Some(Box::new(faults.beside(bits)) as _),
@@ -188,23 +185,22 @@ impl Memory {
         Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0, rng }
     }
 
-    /// The means in use beside page placement and events.
+    /// The means besides page placement and events.
     pub fn collector(&self) -> Option<&'static str> {
         self.collector.as_ref().map(|collector| collector.name())
     }
 
-    /// CPU time that looking has taken, and how many looks at a process' accesses there were.
+    /// CPU time of looks, and the number of looks at a process's accesses.
     pub fn spent(&self) -> (Duration, u64) {
         (self.spent, self.looks)
     }
 
-    /// Remarks for people. Same remark, same text.
+    /// Remarks for people. The same remark has the same text.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter()
     }
 
-    /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes
-    /// with their threads.
+    /// Looks at due processes; expensive ones become due more rarely. `live` has processes with their threads.
     pub fn look(&mut self, live: &BTreeMap<u32, Vec<u32>>, at: Time) {
         if !self.options.placement && !self.options.accesses {
             return;
@@ -243,14 +239,14 @@ impl Memory {
                 if let Some(note) = interleaving::of_process(pid, &found) {
                     self.notes.add(note);
                 }
-                // Only of this machine's processes can single pages be asked for.
+                // Single pages can only be queried for this machine's processes.
                 let large = resident(&found) > page_samples::LARGE && self.fs.is_live();
                 // Without them its pages are not sampled.
                 let ends = large.then(|| files::ends(&self.fs, pid));
                 known.ends = ends.and_then(Result::ok).unwrap_or_default();
                 known.areas = found;
             }
-            // Before it could be read it has ended, or it is not ours to read.
+            // It ended before it could be read, or must not be read.
             Err(e) => {
                 (known.pages, known.areas, known.ends) = (None, Vec::new(), BTreeMap::new());
                 self.refused(pid, "where its pages are", &e);
@@ -258,7 +254,7 @@ impl Memory {
         }
     }
 
-    /// Where its pages are by now, from some of them: all are looked at more rarely the more there are.
+    /// Current place of its pages from a sample: full looks are rarer with more pages.
     fn draw(&mut self, pid: u32, known: &mut Known) {
         let found = files::ends(&self.fs, pid).and_then(|now| {
             let strata = page_samples::strata(&known.areas, &known.ends, &now);
@@ -267,12 +263,12 @@ impl Memory {
         match found {
             Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
             Err(e) if is_late(&e) => {}
-            // It has ended, or what is known already must do until all are looked at again.
+            // It has ended, or the known values must suffice until the next full look.
             Err(_) => known.ends.clear(),
         }
     }
 
-    /// Begins to watch at one look and ends at the next, so that what is found is of one interval.
+    /// Begins an observation at one look and ends it at the next, so that results cover one interval.
     fn watch(&mut self, pid: u32, known: &mut Known, threads: &[u32], at: Time, processes: usize) {
         let Some(collector) = &mut self.collector else { return };
         if known.areas.is_empty() || (known.watched.is_none() && known.next > at) {
@@ -305,7 +301,7 @@ impl Memory {
                         }
                     }
                 }
-                // The budget is for all processes together.
+                // The budget covers all processes together.
                 let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
                 if pause > RARE
                     && resident(&known.areas) > page_samples::LARGE
@@ -341,12 +337,12 @@ impl Memory {
         self.notes.add(format!("process {pid}: {what} is not known: {why}"));
     }
 
-    /// Where the pages of a process are; `None` where it was not or cannot be read.
+    /// Place of a process's pages; `None` if unread or unreadable.
     pub fn pages(&self, pid: u32) -> Option<Vec<(NodeId, u64)>> {
         self.processes.get(&pid)?.pages.clone()
     }
 
-    /// What a thread of a process has accessed so far, base pages by node; `None` where nobody has looked yet.
+    /// Accesses of a process's thread so far, base pages by node; `None` before the first look.
     pub fn touches(&self, pid: u32, tid: u32) -> Option<Vec<(NodeId, u64)>> {
         let known = self.processes.get(&pid)?;
         let (shared, own) = (known.touched.as_ref(), known.apart.get(&tid));
@@ -358,7 +354,7 @@ impl Memory {
     }
 }
 
-/// What `cotenant doctor` says of each means.
+/// The lines of `cotenant doctor` on each means.
 pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
     let mut found = Vec::new();
     let mut means = |name: &str, result: Result<&str, String>, cost: &str| {
@@ -380,7 +376,7 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
     found
 }
 
-/// Whether any of these areas were bound by the program or its user.
+/// Whether any of these areas was bound by the program or its user.
 pub(crate) fn is_bound(area: &Area) -> bool {
     area.binding != Binding::Free
 }

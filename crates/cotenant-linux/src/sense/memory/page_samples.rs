@@ -1,5 +1,5 @@
-//! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of
-//! single pages, while `numa_maps` walks all.
+//! Place of a large process's pages, from a random sample: `move_pages(2)` gives the node of single pages, while
+//! `numa_maps` walks all.
 
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
@@ -10,19 +10,16 @@ use cotenant_model::areas::page_samples::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Processes with more resident pages than this are looked at by pages drawn at random: 256 MiB of small pages, which
-/// take about 6 ms as a whole.
+/// Processes with more resident pages are sampled: 256 MiB of small pages, which take about 6 ms as a whole.
 pub const LARGE: u64 = 1 << 16;
 
-/// Pages drawn per look. The share of any node is then right within 1.6 percentage points (one standard error, at
-/// worst).
+/// Pages per sample. The fraction of any node is then within 1.6 percentage points (one standard error, at worst).
 pub const DRAWS: u64 = 1024;
 
-/// Pages per call: the process cannot map memory meanwhile.
+/// Pages per call, which blocks the process's mapping of memory.
 const BATCH: usize = 256;
 
-/// Ranges of addresses to be drawn from, each by what it holds as last known; what has been mapped since `before`
-/// (ends by first address) by its size.
+/// Ranges to sample, each by its last known content; mappings since `before` (ends by first address) by their size.
 pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u64>) -> Vec<Stratum> {
     let page = page_size() as u64;
     let held: HashMap<u64, u64> = areas.iter().map(|area| (area.start, area.resident())).collect();
@@ -36,7 +33,7 @@ pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u
 /// Resident pages by node of a process of this machine, estimated.
 ///
 /// # Errors
-/// What the system says; [`address_space::is_late`].
+/// System errors; [`address_space::is_late`].
 pub fn placement(pid: u32, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::Result<Estimate> {
     let (strata, mut rng) = (strata.to_vec(), rng.fork());
     address_space::ask(&FsRoot::live(), pid, What::Place, move |door| look(door, &strata, &mut rng))

@@ -11,7 +11,7 @@ fn accesses(choice: Choice) -> Options {
     Options { accesses: true, choice, ..Options::default() }
 }
 
-/// A made-up machine with one process, 7, that has 1,000 pages on two nodes in two areas.
+/// A made-up machine with one process, 7, with 1,000 pages on two nodes in two areas.
 fn machine(name: &str) -> (TempDir, FsRoot) {
     let tree = TempDir::new(name);
     tree.write("proc/7/numa_maps", "1000 default anon=600 N0=600\n9000000 default anon=400 N1=400\n");
@@ -30,6 +30,7 @@ fn one() -> BTreeMap<u32, Vec<u32>> {
     BTreeMap::from([(7, vec![7, 8])])
 }
 
+/// Holds see/memory.
 #[test]
 fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
     let (tree, fs) = machine("accessed");
@@ -43,7 +44,7 @@ fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
     let page = files::page_kb();
     let first = vec![(NodeId(0), 40 / page / 2), (NodeId(1), 80 / page / 2)];
     assert_eq!(memory.touches(7, 7), Some(first.clone()), "two threads");
-    // The next look is due when it costs no more than the budget, 50 ms at the earliest: not at once.
+    // The next look is due when its cost fits the budget, after at least 50 ms: not at once.
     memory.look(&one(), at(101));
     memory.look(&one(), at(102));
     assert_eq!((memory.touches(7, 7), memory.spent().1), (Some(first), 1));
@@ -63,7 +64,7 @@ fn placement_alone_clears_nothing() {
     assert_eq!((memory.collector(), memory.touches(7, 7)), (None, None));
     assert!(memory.pages(7).is_some());
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
-    // Nor does a policy that does not ask for accesses.
+    // Nor does a policy without a need for accesses.
     let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
     for i in 0..10 {
         memory.look(&one(), at(1_000 * i));
@@ -71,6 +72,7 @@ fn placement_alone_clears_nothing() {
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
 }
 
+/// Holds see/memory.
 #[test]
 fn a_process_that_ends_while_it_is_watched_is_no_failure() {
     let (tree, fs) = machine("ends");
@@ -84,6 +86,7 @@ fn a_process_that_ends_while_it_is_watched_is_no_failure() {
     assert!(memory.processes.is_empty());
 }
 
+/// Holds see/large-processes.
 #[test]
 fn a_million_mappings_are_one_note() {
     let (tree, fs) = machine("million");
@@ -122,6 +125,7 @@ impl Collector for Refused {
     fn forget(&mut self, _pid: u32) {}
 }
 
+/// Holds see/memory.
 #[test]
 fn no_permission_is_one_note_with_the_remedy() {
     let (_tree, fs) = machine("permission");
@@ -151,7 +155,7 @@ fn what_is_not_to_be_had_is_said() {
         let notes: Vec<&String> = memory.notes().collect();
         assert!(notes.len() == 1 && notes[0].contains(why), "{choice:?}: {notes:?}");
     }
-    // Where events tell, nothing else is needed.
+    // With events, no other means is needed.
     let memory = Memory::new(accesses(Choice::Auto), &fs, true);
     assert_eq!((memory.collector(), memory.notes().count()), (None, 0));
     for (name, choice) in Choice::ALL {
@@ -160,7 +164,7 @@ fn what_is_not_to_be_had_is_said() {
     assert!("perf".parse::<Choice>().is_err());
 }
 
-/// What Linux says of a thread, as far as it matters here.
+/// The relevant lines of Linux on a thread.
 fn sched_file(comm: &str, ran: u64, nodes: [[u64; 2]; 2]) -> String {
     let mut text = format!(
         "{comm} (7, #threads: 2)\n\
@@ -176,7 +180,7 @@ fn sched_file(comm: &str, ran: u64, nodes: [[u64; 2]; 2]) -> String {
     text
 }
 
-/// The machine with a kernel that balances, and what it has counted of the two threads.
+/// The machine with a kernel that balances, and its counts for the two threads.
 fn balanced(name: &str) -> (TempDir, FsRoot) {
     let (tree, fs) = machine(name);
     tree.write("proc/sys/kernel/numa_balancing", "1\n");
@@ -190,6 +194,7 @@ fn by_node(a: u64, b: u64) -> Vec<(NodeId, u64)> {
     vec![(NodeId(0), a), (NodeId(1), b)]
 }
 
+/// Holds see/memory.
 #[test]
 fn hinting_faults_tell_threads_apart() {
     for (choice, name) in [(Choice::Faults, "faults"), (Choice::Auto, "faults and accessed")] {
@@ -201,7 +206,7 @@ fn hinting_faults_tell_threads_apart() {
             memory.look(&one(), at(60_000 * second + 100));
             (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap())
         };
-        // Half of what the kernel has: the average of its scans.
+        // Half of the kernel's count: the average of its scans.
         assert_eq!(look(0), (by_node(50, 0), by_node(0, 30)));
         assert_eq!(look(1), (by_node(50, 0), by_node(0, 30)), "neither has run since");
         tree.write("proc/7/task/7/sched", sched_file("a", 2, [[100, 0], [0, 0]]));
@@ -210,7 +215,7 @@ fn hinting_faults_tell_threads_apart() {
         tree.write("proc/7/task/7/sched", sched_file("a", 3, [[58, 4], [8, 0]]));
         tree.write("proc/7/task/8/sched", sched_file("b", 2, [[0, 0], [20, 10]]));
         assert_eq!(look(3), (by_node(131, 4), by_node(0, 45)));
-        // A thread that ends, and a process that does.
+        // A thread that ends, and a process that ends.
         std::fs::remove_dir_all(tree.path().join("proc/7/task/8")).unwrap();
         assert_eq!(look(4).0, by_node(131, 4));
         std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
@@ -220,6 +225,7 @@ fn hinting_faults_tell_threads_apart() {
 }
 
 /// Of one thread accessed bits say the same sooner; of memory that the kernel does not scan, faults say nothing.
+/// Holds see/memory.
 #[test]
 fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
     let (tree, fs) = balanced("faults-else");
@@ -238,7 +244,7 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
         memory.look(&one(), at(ms));
     }
     assert_eq!((memory.touches(7, 7), memory.touches(7, 8)), (Some(bits(2)), Some(bits(2))));
-    // From the first scan on, faults: what was counted before is kept.
+    // From the first scan on, faults are used, and earlier counts kept.
     tree.write("proc/7/task/8/sched", sched_file("a", 2, [[0, 0], [1000, 0]]));
     for ms in [60_000, 60_100] {
         memory.look(&one(), at(ms));
@@ -248,6 +254,7 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
 }
 
 /// The name is the program's own choice, line ends included, and a dump may hold anything.
+/// Holds see/memory.
 #[test]
 fn a_hostile_thread_names_no_faults() {
     let (tree, fs) = balanced("faults-hostile");
@@ -275,6 +282,7 @@ fn a_hostile_thread_names_no_faults() {
     assert_eq!(notes, 1, "more than a mebibyte is read of no file");
 }
 
+/// Holds see/memory.
 #[test]
 fn why_there_are_no_hinting_faults() {
     let (tree, fs) = balanced("faults-none");
@@ -327,6 +335,7 @@ fn monitors(tree: &TempDir) {
     tree.write(&format!("{context}/schemes/0/tried_regions/total_bytes"), "0\n");
 }
 
+/// Holds see/memory.
 #[test]
 fn damon_tells_ranges_and_is_switched_off_again() {
     let (tree, fs) = machine("damon");
@@ -351,6 +360,7 @@ fn damon_tells_ranges_and_is_switched_off_again() {
     assert_eq!(read("nr_kdamonds"), "0");
 }
 
+/// Holds see/memory.
 #[test]
 fn monitors_of_somebody_else_are_left_alone() {
     let (tree, fs) = machine("damon-taken");
@@ -365,6 +375,8 @@ fn monitors_of_somebody_else_are_left_alone() {
 }
 
 /// This process itself: what is touched between two looks is seen, what is not is not.
+/// Promise see/memory: Accesses by node come from accessed bits, DAMON, hinting faults or events; a missing
+/// permission is one note with the remedy.
 #[test]
 fn accessed_bits_of_this_kernel() {
     let fs = FsRoot::live();
@@ -397,15 +409,15 @@ fn accessed_bits_of_this_kernel() {
     let found: f64 = found.values().sum();
     let pages = |bytes: usize| (bytes >> 10) as f64 / files::page_kb() as f64;
     assert!(found >= 0.9 * pages(size), "{found} pages");
-    // Other tests touch memory of their own meanwhile.
+    // Other tests touch their own memory meanwhile.
     assert!(found < pages(size) + 0.9 * pages(4 * size), "{found} pages");
     assert_eq!(left.len() + touched.len(), 5 * size);
 }
 
-/// An area of small pages of which every `n`-th is resident; it goes with the process.
+/// An area of small pages, every `n`-th resident; it ends with the process.
 fn area(pages: usize, n: usize) -> *mut u8 {
     let page = (files::page_kb() * 1024) as usize;
-    // SAFETY: a new mapping that nobody else knows; what is written lies inside it.
+    // SAFETY: a new mapping without other references; writes are inside it.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -417,6 +429,7 @@ fn area(pages: usize, n: usize) -> *mut u8 {
 }
 
 /// This process itself: half of an area's pages are there, and so many are estimated from some of them.
+/// Holds see/large-processes.
 #[test]
 fn pages_drawn_at_random_of_this_kernel() {
     let pages = 8192;
@@ -429,12 +442,13 @@ fn pages_drawn_at_random_of_this_kernel() {
         }
     };
     let all: f64 = found.pages.values().sum();
-    // Which pages are drawn is the seed's choice, so this is the same in every run.
+    // The seed determines the random pages, so this is the same in every run.
     assert!((all - 4096.0).abs() < 4.0 * found.error, "{found:?}");
     assert!((80.0..100.0).contains(&found.error), "8192 · √(¼ / 2048) = 90.5: {found:?}");
 }
 
 /// The same with accessed bits, where this kernel lets single pages be asked for theirs.
+/// Holds see/large-processes.
 #[test]
 fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
     let idle = match IdlePages::new(&FsRoot::live()) {
@@ -448,14 +462,15 @@ fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
     let start = area(pages, 1);
     let stratum = Stratum { start: start as u64, pages: pages as u64, draws: 2048 };
     let marked = idle.mark(me, vec![stratum], &mut fastrand::Rng::with_seed(1)).unwrap();
-    // SAFETY: inside the area, which nobody else uses.
+    // SAFETY: inside the area, without other users.
     (0..pages).step_by(4).for_each(|i| unsafe { start.add(i * page).write_volatile(2) });
     let found = idle.look(me, &marked).unwrap();
     let all: f64 = found.pages.values().sum();
-    // Pages that a TLB still knows are accessed without their bits being set, which the kernel says of this interface.
+    // Pages cached in a TLB are accessed without setting their bits, as the kernel documents.
     assert!(all < 8192.0 + 4.0 * found.error && all > 0.6 * 8192.0, "{found:?}");
 }
 
+/// Holds see/large-processes.
 #[test]
 fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     let (me, fs) = (std::process::id(), FsRoot::live());
@@ -466,7 +481,7 @@ fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
         eprintln!("skipped: this kernel has no numa_maps");
         return;
     };
-    // As if it were large: what is mapped afterwards is found without looking at all again.
+    // Treated as large: later mappings are found without a full look.
     let known = memory.processes.get_mut(&me).unwrap();
     known.ends = files::ends(&fs, me).unwrap();
     (known.placed_next, known.drawn_next) = (at(1_000_000), at(1_000));
@@ -481,7 +496,7 @@ fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     memory.look(&live, at(1_000));
     let all: u64 = memory.pages(me).unwrap().iter().map(|(_, n)| n).sum();
     assert!(all > pages as u64 / 2 * 7 / 10, "{all} of {} at least", pages / 2);
-    // A process that is gone is none any more.
+    // An ended process is dropped.
     memory.look(&BTreeMap::new(), at(3_000));
     assert_eq!(memory.pages(me), None);
 }
@@ -501,12 +516,12 @@ fn what_is_mapped_anew_is_drawn_by_its_size() {
     now.insert(1 << 41, (1 << 41) + 4_000 * page);
     let found: Vec<_> =
         page_samples::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
-    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the
-    // third.
+    // 3,000 that existed and 1,000 of growth; nothing was in the second one, and the third is unknown.
     assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);
 }
 
 /// Large processes are sampled where the kernel has the means, small ones are looked at as a whole.
+/// Holds see/large-processes.
 #[test]
 fn single_pages_of_large_processes_are_asked_for() {
     let (tree, fs) = machine("accessed-large");
@@ -523,7 +538,7 @@ fn single_pages_of_large_processes_are_asked_for() {
     assert_eq!(read("proc/7/clear_refs"), b"", "the bits of all its pages are left alone");
     let marked: u32 = read("sys/kernel/mm/page_idle/bitmap").iter().map(|byte| byte.count_ones()).sum();
     assert!((1_000..=1_024).contains(&marked), "{marked}");
-    // All that were marked have been accessed.
+    // All marked ones have been accessed.
     tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
     memory.look(&one(), at(100));
     assert_eq!(memory.touches(7, 7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");

@@ -1,4 +1,4 @@
-//! One question to each metric, before anything is begun for its sake.
+//! One query per metric before anything starts that depends on it.
 
 use super::error::{MOST, StartError};
 use super::fetcher::{Fetcher, is_command};
@@ -8,19 +8,19 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Why a metric says nothing, in one line with what to do.
+/// Why a metric gives no value, in one line with advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// It.
     pub why: String,
-    /// Whether it stays so until somebody does something about it: a password, a role, a server that is not there.
+    /// Whether it stays so until someone intervenes: a password, a role, a missing server.
     pub certain: bool,
 }
 
-/// Asks all of them at the same time, each once, and waits for no answer beyond `within`. `None`: it answers.
+/// Queries all of them at once, each with one reading, and waits at most `within`. `None`: it works.
 ///
 /// # Errors
-/// [`StartError`]; nothing was asked then, or not all.
+/// [`StartError`]; then none or only some were queried.
 pub fn ask(metrics: &[Metric], within: Duration) -> Result<Vec<Option<Unanswered>>, StartError> {
     let until = Instant::now() + within;
     let (stopper, stop) = stop::pair()?;
@@ -46,7 +46,7 @@ pub fn ask(metrics: &[Metric], within: Duration) -> Result<Vec<Option<Unanswered
     while let Ok((i, answer)) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
         answers[i] = answer.err().map(|why| Unanswered { certain: why.is_certain(), why: why.line() });
     }
-    // Programs do not outlive the question. Whoever waits for a name or a server has a deadline, and nothing to undo.
+    // Programs do not outlive the query. Look-ups of names and servers have deadlines and no side effects.
     drop(stopper);
     for thread in commands {
         let _ = thread.join();

@@ -11,17 +11,17 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-/// More output than this is no number, bytes.
+/// Longer output is not a number, bytes.
 const MOST: usize = 64 << 10;
 
-/// How long a killed command may take to be gone.
+/// Time for a killed command to disappear.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the command and says how it ended, in its last line: whoever manages a program reaps all children of this
-/// process, and an exit code is lost then.
+/// Runs the command and prints its exit code in its last line, because managing a program reaps all children of this
+/// process, and the exit code would be lost.
 const WRAPPER: &str = r#"sh -c "$1"; printf '\n%d' "$?""#;
 
-/// A command that is run for each reading.
+/// A command run for each reading.
 #[derive(Debug)]
 pub struct Command {
     text: String,
@@ -40,18 +40,18 @@ impl Command {
         match output.rsplit_once('\n') {
             Some((printed, "0")) => Ok(number(printed)?),
             Some((_, code)) if !code.is_empty() => Err(FetchError::Failed(code.to_owned())),
-            _ => Err(FetchError::Failed("unknown".to_owned())), // somebody killed the shell
+            _ => Err(FetchError::Failed("unknown".to_owned())), // the shell was killed
         }
     }
 }
 
-/// A command that runs; killed on drop, with its process group.
+/// A running command; killed on drop, with its process group.
 struct Running {
     child: Child,
     stdout: ChildStdout,
     /// Absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
-    /// Whether it has printed all: then it is about to be gone.
+    /// Whether its output is complete, so that it will soon end.
     done: bool,
 }
 
@@ -73,7 +73,7 @@ impl Running {
         Ok(running)
     }
 
-    /// All that it prints until it has ended; what programs print that it leaves behind is not waited for.
+    /// All its output until its end; output of remaining children is not awaited.
     fn output(mut self, timeout: Duration, stop: &Stop) -> Result<Vec<u8>, FetchError> {
         let deadline = Instant::now() + timeout;
         let mut output = Vec::new();
@@ -88,7 +88,7 @@ impl Running {
             if stopped {
                 return Err(FetchError::Stopped);
             }
-            // Read after its end was seen: then this is the last of it.
+            // Read after its end, so that it is complete.
             if self.read(&mut output)? || ended {
                 self.done = output.len() <= MOST;
                 return if self.done { Ok(output) } else { Err(FetchError::Huge(MOST >> 10)) };
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// Reads what is there; true at the end.
+    /// Reads available output; true at the end.
     fn read(&mut self, output: &mut Vec<u8>) -> io::Result<bool> {
         let mut buffer = [0; 4096];
         while output.len() <= MOST {
@@ -119,20 +119,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         let ended = |fd: &OwnedFd, within| sys::poll_readable([Some(fd.as_fd())], within).is_ok_and(|[ended]| ended);
         let Some(pidfd) = &self.pidfd else {
-            // It may have been reaped, and its number given away, before it could be held: only a child of ours is
-            // killed.
+            // It may have been reaped, and its number reused, before it was opened: only a child of ours is killed.
             if matches!(self.child.try_wait(), Ok(None)) {
                 let _ = sys::kill_group(self.child.id());
                 let _ = self.child.wait();
             }
             return;
         };
-        // While the leader lives, or is not reaped, the number of the group is its own.
+        // Until the leader is reaped, the number of the group is not reused.
         if !ended(pidfd, if self.done { GRACE } else { Duration::ZERO }) {
             let _ = sys::kill_group(self.child.id());
         }
         if ended(pidfd, GRACE) {
-            sys::reap_pidfd(pidfd); // unless somebody else has done it
+            sys::reap_pidfd(pidfd); // unless already reaped
         }
     }
 }

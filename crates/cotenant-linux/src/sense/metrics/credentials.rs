@@ -1,6 +1,6 @@
-//! As whom servers are asked, and with which passwords: where `psql` and `redis-cli` look for them.
+//! User names and passwords for servers, from the places of `psql` and `redis-cli`.
 //!
-//! A password is read when a server asks for it, and nothing that is shown has it.
+//! A password is read when a server requests it, and never shown.
 
 use crate::bounded::{self, Limit};
 use crate::sys;
@@ -12,23 +12,23 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longer passwords are refused, bytes: SCRAM works on a password thousands of times.
+/// Limit of a password, bytes: SCRAM hashes it thousands of times.
 const MOST: usize = 1 << 10;
 
-/// A file of passwords is at most that long, bytes.
+/// Limit of a password file, bytes.
 const MOST_FILE: u64 = 1 << 20;
 
-/// Where `PostgreSQL` listens by default.
+/// The default port of `PostgreSQL`.
 const PORT: u16 = 5432;
 
-/// What `PostgreSQL` calls its sockets, before their ports.
+/// `PostgreSQL`'s names of sockets, before their ports.
 pub const SOCKET: &str = ".s.PGSQL.";
 
 fn is_socket(name: &str) -> bool {
     name.starts_with(SOCKET)
 }
 
-/// A password. It prints nothing of itself.
+/// A password, which never prints itself.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -37,12 +37,12 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// For those who send it, and nobody else.
+    /// Only for sending it.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
 
-    /// Bytes of others without it: who was sent a password may repeat it.
+    /// Foreign bytes with the password removed, because a recipient may echo it.
     pub fn hidden_in(&self, bytes: &[u8]) -> Vec<u8> {
         let mut rest = bytes;
         let mut out = Vec::new();
@@ -58,7 +58,7 @@ impl Secret {
         out
     }
 
-    /// `None` where there is none.
+    /// `None` without one.
     fn of(bytes: Vec<u8>) -> Result<Option<Self>, String> {
         match bytes.len() {
             0 => Ok(None),
@@ -74,16 +74,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What this process was given to ask servers with.
+/// Credentials of this process for servers.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// Of the user who runs this.
+    /// The user of this process.
     pub login: String,
     /// `PGUSER`, `PGDATABASE`, `PGPORT`.
     pub user: Option<String>,
     pub database: Option<String>,
     pub port: Option<u16>,
-    /// `PGPASSWORD`, and the file that `PGPASSFILE` names or that is in the home.
+    /// `PGPASSWORD`, and the file named by `PGPASSFILE` or in the home.
     pub postgres: Secret,
     pub file: Option<PathBuf>,
     /// `REDISCLI_AUTH`.
@@ -109,7 +109,7 @@ impl Given {
     }
 }
 
-/// Name and home of the user who runs this: services need not have them in their environment.
+/// Name and home of this process's user, which services may lack in their environment.
 fn entry() -> Option<(String, PathBuf)> {
     let users = bounded::text("/etc/passwd", Limit::Machine).ok()?;
     users.lines().find_map(|line| {
@@ -120,13 +120,13 @@ fn entry() -> Option<(String, PathBuf)> {
     })
 }
 
-/// As whom a metric asks.
+/// Credentials for a metric.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     pub given: Given,
-    /// Of its options.
+    /// From its options.
     pub user: Option<String>,
-    /// Somebody else wrote it: no password is for it.
+    /// Written by another party: it gets no password.
     pub foreign: bool,
 }
 
@@ -140,13 +140,13 @@ impl Credentials {
         self.user.as_ref().or(self.given.user.as_ref()).unwrap_or(&self.given.login)
     }
 
-    /// Where `PostgreSQL` is asked: of a folder, the socket for the port that is usual here.
+    /// The address of `PostgreSQL`: for a folder, the socket with the default port here.
     pub fn place(&self, address: &str) -> String {
         let is_folder = address.starts_with('/') && !address.rsplit('/').next().is_some_and(is_socket);
         if is_folder { socket(address, self.given.port.unwrap_or(PORT)) } else { address.to_owned() }
     }
 
-    /// For a role of a database behind an address; or why there is none, with what to do.
+    /// For a role of a database at an address; or why there is none, with advice.
     pub fn postgres(&self, address: &str, database: &str) -> Result<Secret, String> {
         self.may()?;
         if let Some(secret) = Secret::of(self.given.postgres.0.clone())? {
@@ -162,7 +162,7 @@ impl Credentials {
         })
     }
 
-    /// For a redis; or why there is none, with what to do.
+    /// For a redis; or why there is none, with advice.
     pub fn redis(&self) -> Result<Secret, String> {
         self.may()?;
         Secret::of(self.given.redis.0.clone())?.ok_or_else(|| "put it into REDISCLI_AUTH".to_owned())
@@ -173,7 +173,7 @@ impl Credentials {
     }
 }
 
-/// A file that nobody else can read or has written.
+/// A file that only we can read and have written.
 fn own(path: &Path) -> Result<Vec<u8>, String> {
     let text = |why: io::Error| why.to_string();
     let mut file = match bounded::named(path) {
@@ -193,8 +193,7 @@ fn own(path: &Path) -> Result<Vec<u8>, String> {
     bounded::rest(&mut file, Limit::Value).map_err(text)
 }
 
-/// What a file may call the server of an address, and its port. Sockets, and addresses of this machine alone, are
-/// `localhost`, too.
+/// Names of an address's server in a password file, and its port. Sockets and local addresses are `localhost` too.
 fn hosts(address: &str) -> (Vec<String>, String) {
     let local = || "localhost".to_owned();
     if address.starts_with('/') {
@@ -207,7 +206,7 @@ fn hosts(address: &str) -> (Vec<String>, String) {
     if is_here(address) { (vec![local(), host], port) } else { (vec![host], port) }
 }
 
-/// Whether what is sent to an address stays on this machine.
+/// Whether traffic to an address stays on this machine.
 pub fn is_here(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     address.starts_with('/') || matches!(host, "localhost" | "[::1]" | "::1") || {
@@ -215,7 +214,7 @@ pub fn is_here(address: &str) -> bool {
     }
 }
 
-/// The password of the first line of a file that is for host, port, database and user.
+/// The password of the first line that matches host, port, database and user.
 pub(crate) fn found(file: &[u8], wanted: [&str; 4]) -> Option<Vec<u8>> {
     file.split(|byte| *byte == b'\n').find_map(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -234,7 +233,7 @@ pub(crate) fn found(file: &[u8], wanted: [&str; 4]) -> Option<Vec<u8>> {
     })
 }
 
-/// Where a field ends: at the first colon without a backslash before it.
+/// End of a field: the first colon without a backslash before it.
 fn end(line: &[u8]) -> usize {
     let mut escaped = false;
     let ends = line.iter().position(|byte| {
@@ -347,6 +346,7 @@ mod tests {
         }
     }
 
+    /// Holds speed/passwords.
     #[test]
     fn a_secret_prints_nothing_of_itself() {
         let given = Given { redis: Secret::new("hush-1"), postgres: Secret::new("hush-2"), ..Given::default() };

@@ -6,10 +6,10 @@ use cotenant_model::text::within;
 use std::io;
 use std::time::Duration;
 
-/// Metrics at most: each has a thread.
+/// Limit of metrics: each has a thread.
 pub(super) const MOST: usize = 32;
 
-/// Characters at most of why a reading failed: servers and files have a part in what they say.
+/// Limit of a failure's text in characters, because servers and files contribute to it.
 const MOST_WHY: usize = 300;
 
 /// Why metrics cannot be started.
@@ -18,7 +18,7 @@ pub enum StartError {
     /// Two of one name.
     #[error("two metrics are called '{0}'; add ,name=NAME to one of them")]
     Twice(String),
-    /// A name that means something else.
+    /// A reserved name.
     #[error("a metric cannot be called '{0}', which the program itself reports; add ,name=NAME")]
     Reserved(String),
     /// Too many.
@@ -27,9 +27,9 @@ pub enum StartError {
     /// A pattern that is none.
     #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
     Pattern {
-        /// As it was given.
+        /// As given.
         pattern: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// No thread or descriptor.
@@ -69,7 +69,7 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// Where the quantile lies that a histogram does not tell, and the time that this is about.
+    /// The range of a quantile that a histogram does not determine, and its period.
     pub(crate) fn clipped(&self) -> Option<(Clipped, Duration)> {
         match self {
             Self::Meter(MeterError::Clipped { clipped, window, .. }) => Some((*clipped, *window)),
@@ -77,33 +77,33 @@ impl FetchError {
         }
     }
 
-    /// In one line of some length.
+    /// In one line of limited length.
     pub fn line(&self) -> String {
         within(&self.to_string(), MOST_WHY).into_owned()
     }
 
-    /// Whether the next reading will fail in the same way until somebody does something about it.
+    /// Whether the next reading will fail in the same way until someone intervenes.
     pub fn is_certain(&self) -> bool {
         match self {
             Self::Probe { certain, .. } | Self::Http { certain, .. } | Self::File { certain, .. } => *certain,
-            // What prints nothing yet, or NaN, may come to a number.
+            // A source without output yet, or with NaN, may give a number later.
             Self::Meter(why) => matches!(why, MeterError::NoNumber(_) | MeterError::NoHistogram),
             Self::Scrape(why) => !matches!(why, ScrapeError::Line { .. } | ScrapeError::Buckets(_)),
             Self::Query(why) => matches!(why, QueryError::Refused(_) | QueryError::Several(_) | QueryError::Kind(_)),
-            // Of the shell: what it was to run is not there, or no program.
+            // From the shell: the command is missing, or no program.
             Self::Failed(code) => matches!(code.as_str(), "126" | "127"),
             _ => false,
         }
     }
 }
 
-/// What to do about it, where it is not the path.
+/// Advice, unless the path is wrong.
 pub(super) fn status_cure(status: u16) -> Option<&'static str> {
     let logs_in = "it wants to know who asks: name a path that is open, or write cmd: with a program that logs in";
     matches!(status, 401 | 403).then_some(logs_in)
 }
 
-/// Whether a web server's no stays one.
+/// Whether a web server's refusal is permanent.
 pub(super) fn is_no(status: u16) -> bool {
     matches!(status, 401 | 403 | 404 | 410)
 }

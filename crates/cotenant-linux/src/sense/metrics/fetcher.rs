@@ -11,7 +11,7 @@ use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QU
 use cotenant_model::{Direction, Time};
 use std::time::Duration;
 
-/// What fetches one metric.
+/// The reader of one metric.
 pub enum Fetcher {
     Command(Command),
     Log(Log),
@@ -41,7 +41,7 @@ impl Fetcher {
         })
     }
 
-    /// Whether it answers at all.
+    /// Whether it answers.
     pub fn ask(&mut self, stop: &Stop) -> Result<(), FetchError> {
         match self {
             Self::Probe(probe) => probe.ask_once(),
@@ -49,7 +49,7 @@ impl Fetcher {
         }
     }
 
-    /// A reading at a time; `since` is the time since the one before. `None`: there is nothing new.
+    /// A reading at a time; `since` is the time since the previous one. `None`: nothing new.
     pub fn fetch(&mut self, at: Time, since: Duration, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         match self {
             Self::Command(command) => {

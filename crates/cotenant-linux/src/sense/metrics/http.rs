@@ -1,4 +1,4 @@
-//! Numbers that a server answers with.
+//! Numbers in a server's answers.
 
 use super::error::{FetchError, is_no, status_cure};
 use super::wire::{cure, is_certain};
@@ -12,7 +12,7 @@ use ureq::{Agent, Error};
 /// Longer answers are refused, bytes.
 const MOST: u64 = 16 << 20;
 
-/// Who asks. The address is what the user wrote: no proxy, no redirection to somewhere else.
+/// The HTTP client. Only the user's address is used: no proxy, no redirection elsewhere.
 pub fn agent(timeout: Duration) -> Agent {
     Agent::config_builder().timeout_global(Some(timeout)).proxy(None).max_redirects(0).build().into()
 }

@@ -7,39 +7,39 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
-/// At most this much is read at once; of more only the end is looked at, bytes.
+/// Limit of bytes read at once; of more only the end is used.
 const BACKLOG: u64 = 4 << 20;
 
-/// Longer lines are not looked at, bytes.
+/// Limit of a line, bytes.
 const LINE: usize = 64 << 10;
 
-/// After so many lines of which none matched the pattern is taken to be wrong.
+/// Lines without a match after which the pattern is reported.
 const UNHEARD: u64 = 100;
 
-/// A file that is followed: new lines only, also after it was rotated or truncated.
+/// A followed file: new lines only, also after rotation or truncation.
 #[derive(Debug)]
 pub struct Log {
     path: String,
     pattern: Regex,
     file: Option<Followed>,
-    /// Lines that were read before the first that matched.
+    /// Lines read before the first match.
     unheard: Option<u64>,
 }
 
-/// An open file and how far it was read.
+/// An open file and its position.
 #[derive(Debug)]
 struct Followed {
     file: File,
     id: (u64, u64),
     position: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     /// Whether that line is too long, or its beginning was skipped.
     skipping: bool,
 }
 
 impl Log {
-    /// Follows the file from its end; one that is not there yet from its beginning.
+    /// Follows the file from its end; a future one from its beginning.
     pub fn new(path: &str, pattern: &str) -> Result<Self, StartError> {
         let compiled = Regex::new(pattern);
         let compiled =
@@ -52,7 +52,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The last number that was written since the last call, and how many were; `None` where none was.
+    /// The last number written since the last call, and their count; `None` without any.
     pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
         let mut found = Found { pattern: &self.pattern, last: None, count: 0, lines: 0 };
         let named = |e: io::Error| {
@@ -66,7 +66,7 @@ impl Log {
         let mut there = std::fs::metadata(&self.path).map(|meta| identity(&meta));
         if let Some(file) = &mut self.file {
             file.read(&mut found).map_err(named)?;
-            // Rotated: what the old file held to its end has been read.
+            // Rotated: the old file was read to its end.
             if there.as_ref().is_ok_and(|id| *id != file.id) {
                 self.file = None;
             }
@@ -78,7 +78,7 @@ impl Log {
         let Found { last, count, lines, .. } = found;
         self.unheard = self.unheard.filter(|_| count == 0).map(|before| before + lines);
         match (last, there) {
-            // That there is no file any more, or not yet, is told when nothing more was found in the one before.
+            // A missing file is reported after the rest of the previous one.
             (Some(text), _) => Ok(Some((number(&text)?, count))),
             (None, Ok(_)) => match self.unheard {
                 Some(lines @ UNHEARD..) => Err(FetchError::Unheard { path: self.path.clone(), lines }),
@@ -107,7 +107,7 @@ impl Followed {
     fn read(&mut self, found: &mut Found<'_>) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         if length < self.position {
-            // Truncated: it begins anew.
+            // Truncated: starts over.
             self.partial.clear();
             (self.position, self.skipping) = (0, false);
         }
@@ -147,7 +147,7 @@ impl Followed {
     }
 }
 
-/// What lines say.
+/// The values found in lines.
 struct Found<'a> {
     pattern: &'a Regex,
     last: Option<String>,

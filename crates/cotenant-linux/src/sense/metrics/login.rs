@@ -1,7 +1,7 @@
-//! How redis and `PostgreSQL` learn who asks.
+//! Authentication to redis and `PostgreSQL`.
 //!
-//! The server says which way a password is proved. In the clear `PostgreSQL` gets it on this machine only: over a
-//! network what answers in its place could ask for that.
+//! The server chooses the method. `PostgreSQL` gets a clear-text password on this machine only: over a network an
+//! impostor could request it.
 
 use super::credentials::{Credentials, SOCKET, Secret, is_here};
 use super::wire::{MOST_PARTS, Wire, code, denied, message, refused, too_many};
@@ -11,14 +11,14 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, Scr
 use std::io;
 use std::time::Duration;
 
-/// The database that each server has.
+/// The database of every server.
 const ANY: &str = "postgres";
 
-/// Of a database that is not there.
+/// For a missing database.
 const NO_DATABASE: &str = "3D000";
 
-/// Connects to the database that `PGDATABASE` names, else to that of the role's name as `psql` does, else to the one
-/// that is always there.
+/// Connects to the database named by `PGDATABASE`, otherwise to that with the role's name as `psql` does, otherwise to
+/// the one that always exists.
 pub fn postgres(address: &str, timeout: Duration, credentials: &Credentials) -> io::Result<Wire> {
     let to = |database: &str| {
         let mut wire = Wire::open(address, timeout).map_err(|why| beside(address, why))?;
@@ -31,7 +31,7 @@ pub fn postgres(address: &str, timeout: Duration, credentials: &Credentials) -> 
     }
 }
 
-/// Where there is no socket, which others are in its folder.
+/// For a missing socket, the others in its folder.
 fn beside(address: &str, why: io::Error) -> io::Error {
     let Some((folder, _)) = address.rsplit_once('/').filter(|_| why.kind() == io::ErrorKind::NotFound) else {
         return why;
@@ -45,7 +45,7 @@ fn beside(address: &str, why: io::Error) -> io::Error {
     }
 }
 
-/// Start-up message of protocol 3.0, and what comes up to the first question.
+/// Start-up message of protocol 3.0, and everything before the first probe.
 pub fn start(wire: &mut Wire, address: &str, database: &str, credentials: &Credentials) -> io::Result<()> {
     let mut body = 196_608_u32.to_be_bytes().to_vec();
     for word in ["user", credentials.role(), "database", database, "application_name", "cotenant"] {
@@ -69,7 +69,7 @@ pub fn start(wire: &mut Wire, address: &str, database: &str, credentials: &Crede
     Err(too_many())
 }
 
-/// What is done to prove who asks.
+/// State of an authentication.
 struct Proof<'a> {
     address: &'a str,
     database: &'a str,
@@ -80,13 +80,13 @@ struct Proof<'a> {
 enum Stage {
     Unasked,
     Scram(ScramSha256),
-    /// Nothing more may be asked for.
+    /// No further requests are valid.
     Given,
 }
 
 impl Proof<'_> {
-    /// What to do about an error at the start, by its SQLSTATE and the routine of the server that says it: of these
-    /// its language does not matter.
+    /// Advice on an error at the start, by its SQLSTATE and the server's routine, which are independent of its
+    /// language.
     fn cure(&self, code: &str, routine: &str) -> String {
         let (role, login, database) = (self.credentials.role(), &self.credentials.given.login, self.database);
         match (code, routine) {
@@ -113,7 +113,7 @@ impl Proof<'_> {
         }
     }
 
-    /// Answers what a server asks for.
+    /// Answers a server's request.
     fn answer(&mut self, wire: &mut Wire, body: &[u8]) -> io::Result<()> {
         let (kind, rest) = body.split_first_chunk().ok_or_else(|| refused("it speaks no PostgreSQL"))?;
         match (u32::from_be_bytes(*kind), &mut self.stage) {
@@ -133,7 +133,7 @@ impl Proof<'_> {
                 wire.add(&message(b'p', format!("{hash}\0").as_bytes())?)
             }
             (10, Stage::Unasked) if rest.split(|byte| *byte == 0).any(|name| name == SCRAM_SHA_256.as_bytes()) => {
-                // It binds to channels of TLS, of which there are none.
+                // It binds to TLS channels, which are not used.
                 let scram = ScramSha256::new(self.password(wire)?.reveal(), ChannelBinding::unsupported());
                 let first = scram.message();
                 let length = u32::try_from(first.len()).map_err(io::Error::other)?.to_be_bytes();
@@ -168,12 +168,12 @@ impl Proof<'_> {
     }
 }
 
-/// What the library says of a server's part of SCRAM.
+/// The library's error about a server's part of SCRAM.
 fn foreign(why: &io::Error) -> io::Error {
     refused(format!("its part of SCRAM-SHA-256 is wrong: {why}"))
 }
 
-/// Tells a redis who asks, where it wants to know that.
+/// Authenticates to a redis that requires it.
 pub fn redis(wire: &mut Wire, credentials: &Credentials) -> io::Result<()> {
     if credentials.user.is_none() {
         match wire.ping() {

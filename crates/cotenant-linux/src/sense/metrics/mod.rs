@@ -1,8 +1,6 @@
-//! Metrics from outside: each is fetched by a thread of its own, at its own pace, so that nothing slow ever delays
-//! the loop.
+//! External metrics: each is fetched by its own thread at its own interval, so that a slow one never delays the loop.
 //!
-//! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is
-//! told once.
+//! The loop only copies the latest readings. A failed reading leaves no value; a source's message is reported once.
 
 mod ask;
 mod command;
@@ -34,27 +32,27 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use stop::{Stop, Stopper};
 
-/// A reading that is older than so many periods says nothing about now.
+/// A reading older than this many periods is outdated.
 const STALE: u32 = 10;
 
-/// Failures in a row that are told.
+/// Failures in a row until a report.
 const TELL_AFTER: u32 = 3;
 
-/// Whether what programs report themselves is called so already.
+/// Whether the program's own reports already use this name.
 fn is_reserved(name: &str) -> bool {
     name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
 }
 
-/// What a metric came to over a run.
+/// Summary of a metric over a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricSummary {
     /// Its name.
     pub name: String,
-    /// Which way is better; before the first reading `HigherIsBetter` unless the user said it.
+    /// The better direction; before the first reading `HigherIsBetter` unless given by the user.
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
-    /// Their mean over the time that they are about; `None` without any.
+    /// Their mean over their periods; `None` without any.
     pub mean: Option<f64>,
     /// The last of them.
     pub last: Option<f64>,
@@ -63,26 +61,26 @@ pub struct MetricSummary {
     /// Why the last of these did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
+    /// Whether it was always refused, until someone intervenes.
     #[serde(skip)]
     pub refused: bool,
 }
 
-/// What a thread and the loop share.
+/// The shared state of a thread and the loop.
 #[derive(Debug)]
 struct Shared {
-    /// Which way is better, where the user said it.
+    /// The better direction, if given by the user.
     direction: Option<Direction>,
     reading: Option<Reading>,
     /// Why there is none, where its quantile is not known.
     clipped: Option<ClippedReading>,
     stale_after: Duration,
     summary: MetricSummary,
-    /// Seconds that its readings are about.
+    /// Seconds covered by its readings.
     seconds: f64,
-    /// Failures since the source was last read without one, whether it had something new or not.
+    /// Failures since the last successful read, with or without a new value.
     in_a_row: u32,
-    /// Whether it was reported that it fails, since it was last read without a failure.
+    /// Whether the current failures were reported.
     told: bool,
     /// Since when [`MetricSummary::refused`] holds.
     refused_at: Option<Time>,
@@ -104,7 +102,7 @@ impl Shared {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
                 summary.readings += 1;
-                // Each counts for as long as it is about.
+                // Each is weighted by its period.
                 self.seconds += window.as_secs_f64();
                 let mean = summary.mean.unwrap_or(value);
                 let part = (window.as_secs_f64() / self.seconds.max(f64::MIN_POSITIVE)).min(1.0);
@@ -122,28 +120,27 @@ impl Shared {
         }
     }
 
-    /// Why it fails again and again: a server that was started just now may not answer yet.
+    /// Why it fails repeatedly: a server that was just started may not answer yet.
     fn failing(&self) -> Option<String> {
         let why = self.summary.why.as_ref().filter(|_| self.in_a_row >= TELL_AFTER)?;
         Some(format!("metric {}: {why}", self.summary.name))
     }
 }
 
-/// Metrics that are being read. Dropped, it ends their commands and leaves nothing running.
+/// Running metrics. Dropping ends their commands and threads.
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
-    /// What the first server that is asked answered.
+    /// Answers of the first probed server.
     answers: Option<Answers>,
-    /// Those that must end before this does: they have started programs.
+    /// Threads that must end first, because they have started programs.
     threads: Vec<JoinHandle<()>>,
     stopper: Option<Stopper>,
     start: Instant,
 }
 
 impl Metrics {
-    /// Starts to read, with times counted from `start`. The threads inherit what signals the caller blocks, and block
-    /// all others.
+    /// Starts reading, with times counted from `start`. The threads block all signals.
     ///
     /// # Errors
     /// [`StartError`]; nothing is read then.
@@ -201,7 +198,7 @@ impl Metrics {
         Ok(started)
     }
 
-    /// The latest reading of each metric that has one. Does not wait for any source.
+    /// The latest reading of each metric with one. Never waits.
     pub fn readings(&self) -> Vec<(String, Reading)> {
         let now = Time::default() + self.start.elapsed();
         let reading = |shared: &Arc<Mutex<Shared>>| {
@@ -212,7 +209,7 @@ impl Metrics {
         self.shared.iter().filter_map(reading).collect()
     }
 
-    /// Each metric whose quantile lies in a bucket that is open at one end.
+    /// Each metric whose quantile is in a bucket open at one end.
     pub fn clipped(&self) -> Vec<(String, ClippedReading)> {
         let clipped = |shared: &Arc<Mutex<Shared>>| {
             let shared = lock(shared);
@@ -221,20 +218,19 @@ impl Metrics {
         self.shared.iter().filter_map(clipped).collect()
     }
 
-    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is
-    /// asked.
+    /// Cumulative response times of the first probed server, nanoseconds; `None` without one.
     pub fn latency_ns(&self) -> Option<Histogram> {
         self.answers.as_ref().map(Answers::so_far)
     }
 
-    /// The first server that is asked is asked more often until then.
+    /// Probes the first server more often until then.
     pub fn watch(&self, until: Time) {
         if let Some(answers) = &self.answers {
             answers.watch(self.start + Duration::from_nanos(until.0));
         }
     }
 
-    /// One line for each metric that fails again and again, once until it is read again.
+    /// One line per newly failing metric, again only after a success.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {
             let mut shared = lock(shared);
@@ -250,7 +246,7 @@ impl Metrics {
         self.shared.iter().find_map(|shared| lock(shared).failing())
     }
 
-    /// Why the first metric that was refused ever since the start was, where that is so long ago.
+    /// Why the first metric that was always refused since the start was refused, if that lasted this long.
     pub fn refused_for(&self, long: Duration) -> Option<String> {
         let now = Time::default() + self.start.elapsed();
         self.shared.iter().find_map(|shared| {
@@ -260,7 +256,7 @@ impl Metrics {
         })
     }
 
-    /// What each metric came to so far.
+    /// Summaries of all metrics so far.
     pub fn summaries(&self) -> Vec<MetricSummary> {
         self.shared.iter().map(|shared| lock(shared).summary.clone()).collect()
     }
@@ -279,7 +275,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread of a metric. What fetches it may panic: libraries do where no thread can be had.
+/// The thread of a metric. Its fetcher may panic: libraries do when no thread is available.
 fn read(
     name: &str,
     mut fetch: impl FnMut(Time, Duration, &Stop) -> Result<Option<Measured>, FetchError>,
@@ -289,7 +285,7 @@ fn read(
     shared: &Mutex<Shared>,
 ) {
     stop::block_signals();
-    sys::wake_on_time(); // what is late counts
+    sys::wake_on_time(); // late answers count
     let mut before = start.elapsed();
     let mut next = Instant::now();
     let mut back_off = BackOff::default();
@@ -298,7 +294,7 @@ fn read(
         let fetched = caught(name, || fetch(Time::default() + at, at.saturating_sub(before), stop));
         let wait = if fetched.is_err() { back_off.panicked().max(every) } else { every };
         let result = fetched.unwrap_or_else(|why| Err(FetchError::Panicked(why)));
-        // Of what a command prints, nobody knows which moment it is about: it is one within its run.
+        // The moment of a command's output is unknown: it is within its run.
         let at = Time::default() + start.elapsed();
         before = start.elapsed();
         lock(shared).take(result, at);

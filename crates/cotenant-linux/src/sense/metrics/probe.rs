@@ -1,15 +1,15 @@
-//! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own,
-//! and a quantile of the times of one window. The server's own counts say nothing of what waits in front of it.
+//! Response time of a server for its clients: occasional small probes on a separate connection, and a quantile of each
+//! window's times. The server's own counts exclude waits before it.
 //!
-//! An answer counts from when the question was *due* until the answer was *taken*: a client on this machine waits for
-//! a CPU twice, before it asks and before it takes the answer, and with CPUs to spare other programs cost it more there
-//! than they cost the server. Clients on other machines wait for neither: for them it counts from when it was asked for
-//! until it *arrived*, by the kernel's stamp (TCP).
+//! An answer counts from when the probe was *due* until the answer was *taken*: a local client waits for a CPU twice,
+//! before its request and before taking the answer, and with spare CPUs other programs cost more there than in the
+//! server. Clients on other machines have neither wait: for them it counts from the request until its *arrival*, by the
+//! kernel's stamp (TCP).
 //!
-//! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or
-//! of Cotenant's own turns is met or missed. Moments that pass while an answer is waited for count as well, with what
-//! was left to wait: else a server that stands still for a second would count as one slow answer among hundreds of
-//! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
+//! Probes are sent at random moments (a Poisson process), so that no rhythm of the server, of disturbers, or of
+//! Cotenant's turns is hit or missed. Moments that pass during a pending answer also count, with the remaining wait:
+//! otherwise a stall of one second would be one slow answer among hundreds. Probes sent together would wait behind the
+//! same work, and be no more informative than one.
 
 use super::credentials::Credentials;
 use super::error::{FetchError, is_no, status_cure};
@@ -25,16 +25,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::Agent;
 
-/// So many times as many where something is tried: what does harm is seen, and stopped, the sooner.
+/// Factor during trials: harm is detected and stopped sooner.
 const MORE: u32 = 5;
 
-/// Mean time between two questions, at least.
+/// Least mean time between two probes.
 const LEAST_GAP: Duration = Duration::from_millis(2);
 
 /// Longer pages are refused, bytes.
 const MOST: u64 = 1 << 20;
 
-/// A server that is asked.
+/// A probed server.
 #[derive(Debug)]
 pub struct Probe {
     protocol: Protocol,
@@ -47,11 +47,11 @@ pub struct Probe {
     credentials: Credentials,
     connection: Option<Connection>,
     schedule: Schedule,
-    /// When the next question is due; `None` before the first.
+    /// Time of the next probe; `None` before the first.
     due: Option<Instant>,
 }
 
-/// When questions are asked, and what the moments tell that pass while an answer is waited for.
+/// The times of probes, including those that pass while an answer is awaited.
 #[derive(Debug)]
 struct Schedule {
     moments: Moments,
@@ -62,7 +62,7 @@ struct Schedule {
     answers: Answers,
 }
 
-/// All answers so far, nanoseconds; who holds a copy sees what comes, and may want more of it for a while.
+/// All response times so far, nanoseconds; holders of a copy see new ones, and may request more for a while.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<Mutex<Heard>>);
 
@@ -73,12 +73,12 @@ struct Heard {
 }
 
 impl Answers {
-    /// As of now.
+    /// Up to now.
     pub fn so_far(&self) -> Histogram {
         self.heard().ns.clone()
     }
 
-    /// [`MORE`] times as many questions are asked until then.
+    /// [`MORE`] times as many probes until then.
     pub fn watch(&self, until: Instant) {
         self.heard().watched_until = Some(until);
     }
@@ -97,7 +97,7 @@ impl Answers {
     }
 }
 
-/// Gaps between random moments: those of a Poisson process.
+/// Gaps of a Poisson process.
 #[derive(Debug)]
 struct Moments {
     random: u64,
@@ -105,14 +105,14 @@ struct Moments {
 
 impl Moments {
     fn gap(&mut self, mean: Duration) -> Duration {
-        // The generator of PCG's paper without its output function: the upper bits are good enough for that.
+        // The generator of PCG's paper without its output function: its upper bits suffice here.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let uniform = ((self.random >> 11) + 1) as f64 / (1_u64 << 53) as f64; // above 0, at most 1
         mean.mul_f64(-uniform.ln())
     }
 }
 
-/// A connection that is ready for questions.
+/// A connection ready for probes.
 #[derive(Debug)]
 enum Connection {
     Redis(Wire),
@@ -129,7 +129,7 @@ impl Schedule {
         Self { moments: Moments { random: 1 }, gap, further, answers: Answers::default() }
     }
 
-    /// Takes down an answer by when it was asked for and when it arrived; when the next question is due.
+    /// Records an answer by its due and arrival times; returns the next due time.
     fn answered(&mut self, [sent, arrived]: [Instant; 2], now: Instant) -> Instant {
         self.answers.add(arrived - sent);
         let mut due = sent + self.moments.gap(self.gap);
@@ -139,8 +139,8 @@ impl Schedule {
             }
             due += self.moments.gap(self.gap);
         }
-        // Further ones only from now on: of a server that stands still for some milliseconds, several in these
-        // would tell no more than one.
+        // Further ones only from now on: in a server's stall of some milliseconds, several would be no more informative
+        // than one.
         if let Some(gap) = self.further.filter(|_| self.answers.are_watched(now)) {
             due = due.min(now + self.moments.gap(gap));
         }
@@ -171,23 +171,23 @@ impl Probe {
         Self { elsewhere, ..self }
     }
 
-    /// Asked as somebody.
+    /// With credentials.
     pub fn by(self, credentials: Credentials) -> Self {
         Self { credentials, ..self }
     }
 
-    /// All answers, from now on too.
+    /// All answers, including future ones.
     pub fn answers(&self) -> Answers {
         self.schedule.answers.clone()
     }
 
-    /// Asks one question.
+    /// Sends one probe.
     pub fn ask_once(&mut self) -> Result<(), FetchError> {
         let asked = self.connect().and_then(|connection| self.ask(connection, Instant::now()));
         asked.map(drop).map_err(|why| self.failed(&why))
     }
 
-    /// Asks for the length of a window, once at least.
+    /// Probes for the length of a window, at least once.
     pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         let begin = Instant::now();
         let before = self.schedule.answers.so_far();
@@ -195,7 +195,7 @@ impl Probe {
         let mut due = self.due.take();
         let mut asked = false;
         while due.is_none_or(|due| due < end) || !asked {
-            // To connect is no question, unless a web server closes the connection behind each.
+            // Connecting is no probe, unless a web server closes each connection.
             let connection = match self.connection.take() {
                 Some(connection) => connection,
                 None => self.connect().map_err(|why| self.failed(&why))?,
@@ -219,7 +219,7 @@ impl Probe {
         Ok(value.map(|value| Measured { value, window, count, direction }))
     }
 
-    /// Asks a question that was due; from when to when its answer counts.
+    /// Sends a due probe; returns the period of its answer.
     fn ask(&self, mut connection: Connection, due: Instant) -> io::Result<(Connection, [Instant; 2])> {
         let sent = Instant::now();
         connection.ask()?;
@@ -248,14 +248,14 @@ impl Probe {
             }
             Protocol::Http => {
                 let mut connection = Connection::Http(http::agent(self.timeout), format!("http://{}", self.address));
-                connection.ask()?; // the agent connects with its first question
+                connection.ask()?; // the agent connects with its first probe
                 Ok(connection)
             }
         }
     }
 }
 
-/// From when to when an answer counts that had `lain` there for so long when it was taken.
+/// The period of an answer that had `lain` unread for this long.
 fn counts(elsewhere: bool, due: Instant, [sent, taken]: [Instant; 2], lain: Duration) -> [Instant; 2] {
     if elsewhere { [sent, sent + (taken - sent).saturating_sub(lain)] } else { [due.min(sent), taken] }
 }
@@ -269,7 +269,7 @@ impl Connection {
         }
     }
 
-    /// How long the last answer had been there when it was taken, as far as that is known.
+    /// Time that the last answer had been unread, if known.
     fn lain(&self) -> Duration {
         match self {
             Self::Redis(wire) | Self::Postgres(wire) => wire.lain(),
@@ -278,7 +278,7 @@ impl Connection {
     }
 }
 
-/// Asks a web server for a page, and reads it to its end.
+/// Reads a page from a web server to its end.
 fn get(agent: &Agent, url: &str) -> io::Result<()> {
     let page = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_vec();
     page().map(drop).map_err(|why| match why {
@@ -304,6 +304,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
+    /// Holds speed/metrics.
     #[test]
     fn web_servers_answer() {
         let ask = |answer: &'static str| {
@@ -391,7 +392,7 @@ mod tests {
         assert!(probe(Protocol::Postgres, "/proc/nonexistent/.s.PGSQL.5432").is_err());
     }
 
-    /// Questions of a window, each answered after `takes` of the moment it was asked at; no clock is read.
+    /// Probes of a window, each answered after `takes` of its moment; no clock is read.
     fn asked_for_a_window(schedule: &mut Schedule, window: Duration, takes: impl Fn(Duration) -> Duration) -> f64 {
         let (begin, before) = (Instant::now(), schedule.answers.so_far());
         let mut due = begin;
@@ -402,26 +403,27 @@ mod tests {
         schedule.answers.so_far().since(&before).unwrap().count() as f64
     }
 
+    /// Holds qos/probing.
     #[test]
     fn a_server_that_stands_still_is_seen_to() {
-        // It answers at once, but at first for a long time not: the moments in which a question would have waited
-        // count as well.
+        // It stalls long at first and then answers at once: moments in which a probe would have waited also count.
         let (window, stands) = (Duration::from_secs(1), Duration::from_millis(300)); // every 10 ms a question
         let mut schedule = Schedule::new(window, 0.99);
-        // More are asked, but not of a server that stands still.
+        // More probes, but not during a server's stall.
         schedule.answers.watch(Instant::now() + Duration::from_secs(20));
         let at_first = |at: Duration| if at.is_zero() { stands } else { Duration::from_micros(50) };
         asked_for_a_window(&mut schedule, window, at_first);
         let (seen, ns) = (schedule.answers.so_far(), stands.as_nanos() as f64);
-        // Some thirty moments fell into it, give or take five, and half of these had half of it still to wait.
+        // About thirty moments fall into it, plus or minus five, half of them with at least half of it left.
         let [any, half] = [ns / 100.0, ns / 2.0].map(|ns| seen.above(ns).unwrap());
         assert!((15.0..45.0).contains(&any) && (5.0..25.0).contains(&half), "{any}, {half}");
         assert!(seen.quantile(0.99).unwrap() >= ns / 2.0, "{seen:?}");
     }
 
+    /// Holds qos/probing.
     #[test]
     fn where_something_is_tried_more_is_asked() {
-        let window = Duration::from_secs(50); // every 500 ms a question, else every 100 ms
+        let window = Duration::from_secs(50); // every 500 ms a probe, otherwise every 100 ms
         let mut schedule = Schedule::new(window, 0.99);
         let count = |schedule: &mut Schedule| asked_for_a_window(schedule, window, |_| Duration::from_micros(50));
         // A Poisson process has 100 and 500 of them with deviations of 10 and 22.
@@ -436,6 +438,8 @@ mod tests {
         assert_eq!(gaps, [2_500, 1_000, 500, 500]);
     }
 
+    /// Promise qos/probing: A server is asked at random moments and more often during a trial; one that stands still
+    /// is noticed.
     #[test]
     fn moments_are_random_and_have_their_mean() {
         let mut moments = Moments { random: 1 };

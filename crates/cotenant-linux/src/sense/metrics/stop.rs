@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Dropped, it ends all waits on its [`Stop`]s.
+/// Dropping it ends all waits on its [`Stop`]s.
 #[derive(Debug)]
 pub struct Stopper(#[allow(dead_code)] PipeWriter); // held, never written to
 
-/// What a thread waits with.
+/// The descriptor that ends a thread's wait.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<PipeReader>);
 
@@ -21,7 +21,7 @@ pub fn pair() -> io::Result<(Stopper, Stop)> {
 }
 
 impl Stop {
-    /// Waits; true as soon as it is time to end.
+    /// Waits; returns true as soon as it must end.
     pub fn within(&self, time: Duration) -> bool {
         sys::hung_up(&*self.0, time)
     }

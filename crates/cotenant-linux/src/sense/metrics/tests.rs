@@ -1,4 +1,4 @@
-//! Sources that work, and all that a source can do wrong. Servers listen on the loopback only.
+//! Working sources, and all their possible faults. Servers listen on the loopback only.
 
 use super::log::Log;
 use super::*;
@@ -53,7 +53,7 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// An address at which nobody listens, and what keeps everybody else from it: a connection that comes from there.
+/// An address without a listener, reserved by a connection from there.
 pub(super) fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn a_command_is_read_again_and_again() {
     let metrics = metrics(&[&format!("cmd:cat {},lower,every=20ms,name=depth", file.display())]);
     eventually("the first value", || metrics.readings().first().is_some_and(|(_, r)| r.value == 1.5));
     fs::write(&file, "2.5e0\n").unwrap();
-    let mut second = None; // as soon as it is there: readings are soon too old
+    let mut second = None; // as soon as available, because readings expire quickly
     eventually("the second value", || {
         second = metrics.readings().into_iter().find(|(_, r)| r.value == 2.5);
         second.is_some()
@@ -84,6 +84,8 @@ fn a_command_is_read_again_and_again() {
     assert!(summary.readings >= 2 && summary.last == Some(2.5) && summary.failed > 0, "{summary:?}");
 }
 
+/// Promise speed/bad-metric: A metric that hangs, fails or is refused is one line with a remedy and no value; it
+/// delays nothing and leaves nothing running.
 #[test]
 fn what_a_command_does_wrong_is_one_line() {
     for (text, why) in [
@@ -110,11 +112,12 @@ fn a_command_that_leaves_something_behind_is_not_waited_for() {
     eventually("its number", || metrics.readings().first().is_some_and(|(_, r)| r.value == 7.0));
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_hanging_command_dies_with_its_group() {
     let folder = TempDir::new("metric");
     let pids = folder.path().join("pids");
-    // A child, a grandchild in the background, and nobody who ends.
+    // A child, a grandchild in the background, and no ends.
     let text = format!("cmd:echo $$ >>{0}; sleep 1000 & echo $! >>{0}; wait,timeout=60min", pids.display());
     let hanging = metrics(&[&text]);
     let read = || -> Vec<u32> {
@@ -132,9 +135,10 @@ fn a_hanging_command_dies_with_its_group() {
     eventually("all are gone", || !read().iter().any(lives));
 }
 
-/// What a test takes only where something waits for what never comes.
+/// Taken in a test only by waits for impossible events.
 const LONG: Duration = Duration::from_secs(25);
 
+/// Holds speed/metrics.
 #[test]
 fn a_log_is_followed_through_rotation_and_truncation() {
     let folder = TempDir::new("metric");
@@ -157,7 +161,7 @@ fn a_log_is_followed_through_rotation_and_truncation() {
     assert_eq!(log.fetch().unwrap(), None);
     fs::write(&path, "took 7 ms\n").unwrap();
     assert_eq!(log.fetch().unwrap(), Some((7.0, 1)));
-    // Too long a line, and bytes that are no text.
+    // Too long a line, and non-text bytes.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(&[b"x".repeat(100_000), b"took 8 ms\n\xff took 9 ms\n".to_vec()].concat()).unwrap();
     assert_eq!(log.fetch().unwrap(), Some((9.0, 1)));
@@ -202,6 +206,7 @@ fn a_pattern_that_never_matches_is_told() {
     assert_eq!(log.fetch().unwrap(), None);
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn what_is_no_log_says_so() {
     let folder = TempDir::new("metric");
@@ -218,10 +223,11 @@ fn what_is_no_log_says_so() {
     assert!(why.contains("no regular expression"), "{why}");
 }
 
+/// Holds speed/metrics.
 #[test]
 fn an_endpoint_tells_numbers_rates_and_quantiles() {
     let url = server(|n| {
-        // A quarter of a second for each request but the first thousand, which were quicker.
+        // A quarter of a second for each request but the first thousand, which are faster.
         let (n, old) = (n + 1, 1_000);
         ok(&format!(
             "# TYPE queue gauge\nqueue 3\n# TYPE done_total counter\ndone_total {}\n# TYPE t histogram\n\
@@ -252,6 +258,7 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
 }
 
 /// All that is observed takes longer than the last bound, all is in a first bucket, in a wide one, or in the only one.
+/// Holds speed/metrics.
 #[test]
 fn a_histogram_that_does_not_tell_its_quantile_says_so() {
     for (buckets, clipped, why) in [
@@ -293,6 +300,7 @@ fn an_endpoint_may_answer_with_one_number() {
     eventually("it", || metrics.readings().first().is_some_and(|(_, r)| r.value == 42.5));
 }
 
+/// Holds speed/metrics.
 #[test]
 fn prometheus_is_asked_by_a_query() {
     let url = server(|_| {
@@ -304,6 +312,7 @@ fn prometheus_is_asked_by_a_query() {
     assert_eq!(metrics.readings()[0].1.direction, Direction::LowerIsBetter);
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn what_a_server_does_wrong_is_one_line() {
     let (_taken, closed) = closed();
@@ -379,6 +388,7 @@ fn a_reader_that_panics_is_told_and_reads_again() {
 }
 
 /// Each once, at the same time, whatever they do.
+/// Holds speed/bad-metric.
 #[test]
 fn what_is_asked_before_says_whether_it_will_ever_answer() {
     let (_taken, closed) = closed();
@@ -402,13 +412,13 @@ fn what_is_asked_before_says_whether_it_will_ever_answer() {
         ("log:/proc:x".to_owned(), Some("no regular file"), true),
         ("cmd:echo 12 apples".to_owned(), Some("no number"), true),
         ("cmd:true".to_owned(), Some("printed nothing"), false),
-        // Names that no look-up has to be asked about.
+        // Names that need no look-up.
         ("redis:no..host:6379:p99".to_owned(), Some("check the name of the host"), true),
         ("http://no..host/".to_owned(), Some("check the name of the host"), true),
         (server(|_| "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n".into()), Some("that logs in"), true),
     ];
     let parsed: Vec<Metric> = cases.iter().map(|(text, ..)| text.parse().unwrap()).collect();
-    // As long as the quick ones take on a busy machine.
+    // Duration of the fast ones on a busy machine.
     let answers = ask(&parsed, Duration::from_secs(8)).unwrap();
     for ((text, why, certain), answer) in cases.iter().zip(answers) {
         let said = answer.as_ref().map(|no| (no.why.contains(why.unwrap_or("?")), no.certain));

@@ -1,8 +1,7 @@
-//! What redis and `PostgreSQL` are asked, and what they may answer.
+//! Probes to redis and `PostgreSQL`, and their valid answers.
 //!
-//! A server may be anybody's. So each answer has one deadline, however slowly it comes, and an end in bytes, messages
-//! and pieces; and it repeats a number that nobody can know before it is asked: what a server sends unasked is no
-//! answer.
+//! A server is not trusted. So each answer has one deadline and limits in bytes, messages and pieces; and it must
+//! repeat an unpredictable number, so that unsolicited data are no answer.
 
 use super::credentials::Secret;
 use crate::sys;
@@ -14,38 +13,37 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Longer answers are refused, bytes: `PostgreSQL` answers the log-in with less than 1 KiB, a
-/// question with less than 100 bytes.
+/// Limit of answers, bytes: `PostgreSQL` answers the log-in with less than 1 KiB, a probe with less than 100 bytes.
 const MOST_BYTES: usize = 16 << 10;
 
-/// So are those of more messages, or that come in more pieces. A log-in has some 15 messages.
+/// So are those with more messages, or in more pieces. A log-in has some 15 messages.
 pub const MOST_PARTS: usize = 64;
 
-/// Characters of what a server says that are passed on.
+/// Characters of a server's message that are passed on.
 const EXCERPT: usize = 120;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Wire {
     line: BufReader<Line>,
-    /// Which question it is, and a number that nobody else knows: an answer repeats what comes of both.
+    /// Number of the probe, and a secret: an answer must repeat their hash.
     asked: u64,
     secret: RandomState,
-    /// A password that the server was sent.
+    /// The password sent to the server.
     sent: Secret,
 }
 
-/// What goes to and from a server.
+/// Messages to and from a server.
 #[derive(Debug)]
 struct Line {
     stream: Stream,
     timeout: Duration,
-    /// When the answer has to be whole.
+    /// Deadline of the complete answer.
     until: Instant,
-    /// Bytes and pieces of it that may still come.
+    /// Remaining allowed bytes and pieces.
     left: usize,
     pieces: usize,
-    /// How long what was read last had been there by then, as far as that is known.
+    /// Time that the last data had been unread, if known.
     lain: Duration,
 }
 
@@ -56,7 +54,7 @@ enum Stream {
 }
 
 impl Line {
-    /// From now on the whole answer has the time and the length that an answer may have.
+    /// Resets the time and the limits of an answer.
     fn begin(&mut self) {
         (self.until, self.left, self.pieces) = (Instant::now() + self.timeout, MOST_BYTES, MOST_PARTS);
     }
@@ -118,14 +116,14 @@ impl Wire {
             let stream = connected.ok_or(last)?;
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(timeout))?;
-            let _ = sys::stamp_arrivals(stream.as_fd()); // else our own waiting counts as well
+            let _ = sys::stamp_arrivals(stream.as_fd()); // otherwise our own wait would count
             Stream::Tcp(stream)
         };
         let line = Line { stream, timeout, until, left: 0, pieces: 0, lain: Duration::ZERO };
         Ok(Self { line: BufReader::new(line), asked: 0, secret: RandomState::new(), sent: Secret::default() })
     }
 
-    /// Over a connection that is there, and what the answer to its first question has to repeat.
+    /// On an existing connection, with the text that the answer to its first probe must repeat.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn over(stream: UnixStream) -> (Self, String) {
         let line = Line {
@@ -143,12 +141,12 @@ impl Wire {
         (wire, token)
     }
 
-    /// How long the last answer had been there when it was taken, as far as that is known.
+    /// Time that the last answer had been unread, if known.
     pub fn lain(&self) -> Duration {
         self.line.get_ref().lain
     }
 
-    /// What the answer to the next question has to repeat.
+    /// The text that the next answer must repeat.
     fn token(&mut self) -> String {
         self.asked += 1;
         (self.secret.hash_one(self.asked) >> 1).to_string() // a bigint of SQL
@@ -163,7 +161,7 @@ impl Wire {
         Err(refused("it answers with another word than it was given"))
     }
 
-    /// A line of an answer of redis.
+    /// A line of redis's answer.
     pub fn text_line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         #[allow(clippy::disallowed_methods)] // the line has an end
@@ -203,18 +201,18 @@ impl Wire {
         Err(too_many())
     }
 
-    /// Asks a new question.
+    /// Sends a new probe.
     pub fn ask(&mut self, question: &[u8]) -> io::Result<()> {
         self.line.get_mut().begin();
         self.add(question)
     }
 
-    /// Sends more, within what the last question may take.
+    /// Sends more, within the limits of the last probe.
     pub fn add(&mut self, what: &[u8]) -> io::Result<()> {
         self.line.get_mut().send(what)
     }
 
-    /// The next message of `PostgreSQL`: its kind, and what is in it.
+    /// The next message of `PostgreSQL`: its kind and body.
     pub fn message(&mut self) -> io::Result<(u8, Vec<u8>)> {
         let mut head = [0; 5];
         self.line.read_exact(&mut head)?;
@@ -228,7 +226,7 @@ impl Wire {
         Ok((head[0], body))
     }
 
-    /// An error of `PostgreSQL`, with what to do: by its SQLSTATE, and the routine of the server that says it.
+    /// An error of `PostgreSQL`, with advice by its SQLSTATE and the server's routine.
     pub fn said(&self, body: &[u8], cure: impl Fn(&str, &str) -> String) -> io::Error {
         let field = |kind: u8| body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(&[kind]));
         let text = |kind| String::from_utf8_lossy(field(kind).unwrap_or_default()).into_owned();
@@ -237,12 +235,12 @@ impl Wire {
         io::Error::other(Refusal { why, code })
     }
 
-    /// The server is about to be sent that, and may repeat it.
+    /// The server is about to receive it, and may echo it.
     pub fn will_send(&mut self, secret: &Secret) {
         self.sent = secret.clone();
     }
 
-    /// The beginning of what a server says.
+    /// The beginning of a server's message.
     fn excerpt(&self, bytes: &[u8]) -> String {
         String::from_utf8_lossy(&self.sent.hidden_in(bytes)).trim().chars().take(EXCERPT).collect()
     }
@@ -259,7 +257,7 @@ pub fn message(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
 #[error("{why}")]
 struct Refusal {
     why: String,
-    /// What kind of a no it is: the first word of redis, the SQLSTATE of `PostgreSQL`.
+    /// Kind of a refusal: redis's first word, `PostgreSQL`'s SQLSTATE.
     code: String,
 }
 
@@ -267,7 +265,7 @@ pub fn refused(why: impl Into<String>) -> io::Error {
     io::Error::other(Refusal { why: why.into(), code: String::new() })
 }
 
-/// It asks for what it does not get from us.
+/// It requests something that we never give.
 pub fn denied(why: impl Into<String>) -> io::Error {
     io::Error::other(Refusal { why: why.into(), code: "NOAUTH".to_owned() })
 }
@@ -276,10 +274,10 @@ pub fn too_many() -> io::Error {
     refused(format!("its answer has more than {MOST_PARTS} messages"))
 }
 
-/// Whether the next time will give the same until somebody does something about it.
+/// Whether the next attempt gives the same until someone intervenes.
 pub fn is_certain(why: &io::Error) -> bool {
     let code = code(why);
-    // Of PostgreSQL: what may not be, no such database, one that takes no connections.
+    // Of PostgreSQL: forbidden, no such database, a database without connections.
     matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "42501" | "3D000" | "55000")
         || code.starts_with("28")
         || is_unknown_host(why)
@@ -289,7 +287,7 @@ pub fn is_certain(why: &io::Error) -> bool {
         )
 }
 
-/// What to do where there is no connection.
+/// Advice without a connection.
 pub fn cure(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::ConnectionRefused => "; nothing listens there: start the server, or name its port",
@@ -300,15 +298,15 @@ pub fn cure(why: &io::Error) -> &'static str {
     }
 }
 
-/// That no host is called so. Of the standard library's errors only the text says it; that names cannot be looked up
-/// at the moment is another one.
+/// Whether the host name is unknown. In the standard library's errors only the text shows it; a temporary failure of
+/// look-ups is different.
 fn is_unknown_host(why: &io::Error) -> bool {
     let why = why.to_string();
     let later = ["Temporary failure in name resolution", "Try again"];
     why.starts_with("failed to lookup address") && !later.iter().any(|later| why.ends_with(later))
 }
 
-/// The code of a server's no.
+/// The code of a server's refusal.
 pub fn code(why: &io::Error) -> &str {
     why.get_ref().and_then(|why| why.downcast_ref::<Refusal>()).map_or("", |refusal| &refusal.code)
 }
@@ -324,18 +322,18 @@ pub mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A server of one connection; its address.
+    /// A server for one connection; returns its address.
     pub fn server(talk: impl FnOnce(&TcpStream) -> io::Result<()> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let _ = talk(&stream); // until whoever asks has enough
+            let _ = talk(&stream); // until the client has enough
         });
         address
     }
 
-    /// A redis that answers with what this makes of each word that it is to repeat.
+    /// A redis that answers by this function of each word to repeat.
     pub fn redis(mut answer: impl FnMut(&str) -> Vec<u8> + Send + 'static) -> String {
         server(move |mut stream| {
             for question in BufReader::new(stream).lines() {
@@ -349,7 +347,7 @@ pub mod tests {
         format!("${}\r\n{word}\r\n", word.len()).into_bytes()
     }
 
-    /// A `PostgreSQL` that welcomes, and then does this with each number that it is to select.
+    /// A `PostgreSQL` that accepts, and then applies this to each number to select.
     fn postgres(
         welcome: Vec<u8>,
         mut answer: impl FnMut(&str, &TcpStream) -> io::Result<()> + Send + 'static,
@@ -403,18 +401,19 @@ pub mod tests {
         probe_within(PATIENCE, protocol, address)
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn an_answer_counts_until_it_arrived() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut wire =
             Wire::open(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20)).expect("it listens");
         let (mut server, _) = listener.accept().unwrap();
-        // The kernel begins to stamp what arrives a little after it is asked to.
+        // The kernel begins to stamp arrivals shortly after the request.
         let lain = (0..100).find_map(|_| {
             let began = Instant::now();
             server.write_all(b"+").unwrap();
             let Stream::Tcp(stream) = &wire.line.get_ref().stream else { unreachable!("it is reached through TCP") };
-            stream.peek(&mut [0]).unwrap(); // it has arrived, and is not taken
+            stream.peek(&mut [0]).unwrap(); // it has arrived, but is unread
             let arrived = Instant::now();
             while arrived.elapsed() < Duration::from_millis(3) {
                 std::hint::spin_loop();
@@ -454,7 +453,7 @@ pub mod tests {
 
     #[test]
     fn what_was_not_asked_for_is_no_answer() {
-        // Long enough for a second question, at which it ends.
+        // Long enough for a second probe, at which it ends.
         let probe = |protocol, address: &str| probe_for(Duration::from_secs(5), PATIENCE, protocol, address);
         let mut before = String::new();
         let twice = move |word: &str| [repeated(word), repeated(&std::mem::replace(&mut before, word.into()))].concat();
@@ -471,6 +470,7 @@ pub mod tests {
         }
     }
 
+    /// Holds speed/bad-metric.
     #[test]
     fn what_stays_so_is_told_from_what_passes() {
         let lookup = |why| io::Error::other(format!("failed to lookup address information: {why}"));
@@ -494,10 +494,10 @@ pub mod tests {
 
     #[test]
     fn an_answer_that_comes_by_the_byte_is_too_slow() {
-        // Each byte in time, but not all of them; in the end it hangs up, which is another failure.
+        // Each byte in time, but not all of them; at last it hangs up, which is another failure.
         let dribble = |mut to: &TcpStream, answer: &[u8]| {
             answer.iter().try_for_each(|byte| {
-                std::thread::sleep(Duration::from_millis(30)); // that pace is what it does to us
+                std::thread::sleep(Duration::from_millis(30)); // that pace is its attack
                 to.write_all(&[*byte])
             })
         };
@@ -515,7 +515,7 @@ pub mod tests {
         let (sent, told) = channel();
         let flood = |to: &mut &TcpStream, what: &[u8], sent: &Sender<usize>| {
             let mut bytes = 0;
-            // More than fits in what the kernel holds for whoever does not read.
+            // More than the kernel buffers for an idle reader.
             while bytes < 64 << 20 && to.write_all(what).is_ok() {
                 bytes += what.len();
             }

@@ -1,9 +1,8 @@
-//! CPU time of what ended before it was counted.
+//! CPU time of processes and threads that ended before they were counted.
 //!
-//! Threads are counted once they stay, so a build or a shell script whose processes live for milliseconds would seem
-//! to do nothing. The kernel adds the time of children that have ended to their parents', and that of threads to their
-//! processes'; what is used more than was counted of threads is theirs, or that of threads that are left out, such as
-//! real-time ones.
+//! Threads are counted when they stay, so a build with processes of milliseconds would seem idle. The kernel adds the
+//! time of ended children to their parents', and that of threads to their processes'. Use beyond the counted threads
+//! belongs to these, or to excluded threads such as real-time ones.
 
 use super::task::Task;
 use crate::sense::processes::Process;
@@ -14,18 +13,17 @@ use cotenant_model::{AppId, CpuId, Time, Topology};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long until processes are read again, and in CPU time of the last reading: it takes a thousandth of a CPU at
-/// most.
+/// Interval between reads of processes, and as a multiple of the last read's CPU time: at most a thousandth of a CPU.
 const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 1_000;
 
-/// Clock ticks by which a reading of a process may be wrong: user and system time are cut off apart.
+/// Error of a process's reading in clock ticks: user and system time are truncated separately.
 const TICKS: u64 = 2;
 
-/// What became of the CPU time of applications.
+/// CPU time of applications, including ended parts.
 #[derive(Debug)]
 pub struct Ended {
-    /// Those of the machine: no more is used than they can do.
+    /// The machine's CPU time, an upper limit of use.
     cpus: Vec<(CpuId, u64)>,
     due: Time,
     last: Option<Look>,
@@ -35,9 +33,9 @@ pub struct Ended {
 /// Of an application, so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Clock ticks that its processes used, those that have ended among them.
+    /// Clock ticks used by its processes, ended ones included.
     used: u64,
-    /// What was counted of threads that are gone, nanoseconds.
+    /// Counted time of ended threads, nanoseconds.
     gone_ns: u64,
     ended_ns: u64,
 }
@@ -49,23 +47,23 @@ impl Ended {
         Self { cpus, due: Time::default(), last: None, apps: BTreeMap::new() }
     }
 
-    /// A thread is observed no more.
+    /// Ends the observation of a thread.
     pub fn gone(&mut self, task: &Task) {
         self.apps.entry(task.info.app).or_default().gone_ns += task.counted_ns();
     }
 
-    /// An application is observed no more.
+    /// Ends the observation of an application.
     pub fn forget(&mut self, app: AppId) {
         self.apps.remove(&app);
     }
 
     /// CPU time of an application's processes and threads that ended before they were counted, nanoseconds; `None`
-    /// before it was looked for.
+    /// before the first read.
     pub fn of(&self, app: AppId) -> Option<u64> {
         Some(self.apps.get(&app)?.ended_ns).filter(|_| self.last.is_some())
     }
 
-    /// Reads the processes, where it is time to.
+    /// Reads the processes when due.
     pub fn look(&mut self, processes: &BTreeMap<u32, Process>, tasks: &[Task], at: Time) {
         if at < self.due {
             return;

@@ -1,9 +1,9 @@
-//! The sampler: what every managed thread did, at a cost that a busy machine does not feel.
+//! The sampler: activity of every managed thread, at negligible cost for a busy machine.
 //!
-//! Reading one thread costs two or three system calls, so only threads that ran are read. Where perf events are
-//! allowed, a page that the kernel shares tells for 20 ns whether a thread was put on a CPU since the last look.
-//! Elsewhere a thread that is found asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its
-//! counts are then late by as much, never lost. The figures behind these choices are in `docs/reference/overhead.md`.
+//! Reading one thread takes two or three system calls, so only threads that ran are read. With perf events, a page
+//! shared by the kernel shows in 20 ns whether a thread was on a CPU since the last look. Otherwise a sleeping thread
+//! is read half as often each time, down to once per [`SLEEPER_MAX`]; its counts are then late by as much, never lost.
+//! `docs/reference/overhead.md` has the figures behind these choices.
 
 mod ended;
 mod newcomers;
@@ -36,26 +36,24 @@ use std::time::Duration;
 pub use task::SLEEPER_MAX;
 use task::Task;
 
-/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at
-/// most. Where more than these ran, the CPU time of the others comes from their pages, and their turn comes in the next
-/// samples.
+/// Full reads of threads in one sample, besides those that stayed on their CPU: minimum and maximum. If more ran, the
+/// others' CPU time comes from their pages, and they are read in the next samples.
 const FULL_READS: (usize, usize) = (8, 32);
 
-/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited
-/// longest comes first.
+/// Full reads per read of `/proc/PID/task/TID/stat`, the only source of a thread's CPU. The longest-waiting thread
+/// comes first.
 const FULL_READS_PER_STAT: usize = 4;
 
-/// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a
-/// time.
+/// Budget of sampling, as a fraction of one CPU: beyond it, fewer threads get full reads at a time.
 const BUDGET: f64 = 0.003;
 
-/// How long until each thread's name and scheduling policy were looked at again.
+/// Interval of reading each thread's name and scheduling policy.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// Threads per round whose masks are looked at again.
+/// Threads per round whose masks are checked again.
 const MASKS_PER_ROUND: usize = 8;
 
-/// How long until `kernel.numa_balancing` is read again.
+/// Interval of reading `kernel.numa_balancing`.
 const NUMA_BALANCING: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the rest of the program.
@@ -66,28 +64,28 @@ const SPARE_DESCRIPTORS: usize = 256;
 pub struct AppTarget {
     /// Its name.
     pub name: String,
-    /// What belongs to it.
+    /// Its processes.
     pub target: Target,
 }
 
-/// What to observe, and how much.
+/// Observed programs, and the extent.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where `/proc` and sysfs are. Threads can be followed on the live machine only.
+    /// Root of `/proc` and sysfs. Threads can only be followed on the live machine.
     pub fs: FsRoot,
-    /// How much is counted.
+    /// The extent of counting.
     pub counting: Counting,
-    /// Hardware signals to count. More than fit the counters take turns.
+    /// Hardware signals to count. More than fit alternate.
     pub signals: Vec<Signal>,
-    /// What is looked at of the memory of each process: dear.
+    /// Observations of each process's memory, which are expensive.
     pub memory: memory::Options,
-    /// Whether to count what programs read, write, send and receive.
+    /// Whether to count bytes read, written, sent and received.
     pub proxies: bool,
-    /// Whether to see by BPF what their threads wait for.
+    /// Whether to observe the causes of waits by BPF.
     pub waits: bool,
     /// Whether to observe processes of other users.
     pub other_users: bool,
-    /// Threads at most; further ones are left out and reported.
+    /// Limit of threads; further ones are left out and reported.
     pub max_tasks: usize,
 }
 
@@ -107,12 +105,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether accesses to memory are to be told from events, where these can be counted.
+    /// Whether memory accesses come from events, if countable.
     fn by_events(&self) -> bool {
         self.memory.accesses && matches!(self.memory.choice, memory::Choice::Auto | memory::Choice::Hardware)
     }
 
-    /// Counts what tells accesses to memory, too, where that is wanted; whether it was not counted before.
+    /// Also counts events for memory accesses, if wanted; returns whether that is new.
     fn count_accesses(&mut self) -> bool {
         let new = self.by_events() && !self.signals.contains(&Signal::LocalDram);
         self.signals.extend(new.then_some(Signal::LocalDram));
@@ -125,7 +123,7 @@ impl Options {
     }
 }
 
-/// A thread that is seen for the first time.
+/// A newly discovered thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
     /// Thread id.
@@ -136,7 +134,7 @@ pub struct NewTask {
     pub ppid: u32,
     /// Start time in clock ticks since boot.
     pub start_ticks: u64,
-    /// The mask that it has now, inside its cpuset; empty where it could not be read.
+    /// Its current mask within its cpuset; empty if unreadable.
     pub mask: CpuSet,
 }
 
@@ -146,7 +144,7 @@ pub enum ObserveError {
     /// `/proc` is not readable.
     #[error(transparent)]
     Proc(#[from] cpus::ReadError),
-    /// No descriptor for listening to the ends of processes.
+    /// No descriptor for the ends of processes.
     #[error("cannot create an epoll: {0}; raise the limit of open files (ulimit -n)")]
     Epoll(io::Error),
 }
@@ -155,9 +153,9 @@ pub enum ObserveError {
 #[derive(Debug)]
 pub struct Observer {
     options: Options,
-    /// Names of the applications that are observed.
+    /// Names of the observed applications.
     apps: BTreeMap<AppId, String>,
-    /// The id of the next one: none is given twice.
+    /// The next id; ids are never reused.
     next_app: AppId,
     follower: Follower,
     ends: Ends,
@@ -168,29 +166,29 @@ pub struct Observer {
     newcomers: Newcomers,
     ended: Ended,
     pressures: Pressures,
-    /// Applications of which processes were found: whoever comes later is new.
+    /// Applications with known processes: later ones are new.
     found: BTreeSet<AppId>,
     next_id: u32,
     busy: Busy,
     memory: Memory,
-    /// Whether loads from local and remote memory are counted, and wanted to tell which node's memory is accessed.
+    /// Whether loads from local and remote memory are counted, and used for accesses by node.
     loads_tell: bool,
-    /// Memory nodes, and that of each CPU.
+    /// Memory nodes, and the node of each CPU.
     nodes: Vec<NodeId>,
     node_of: BTreeMap<CpuId, NodeId>,
     progress: Progress,
     proxies: Option<Proxies>,
     waits: Option<Waits>,
-    /// Descriptors that files of `/proc` may still take.
+    /// Remaining descriptors for files of `/proc`.
     proc_files_left: usize,
-    /// Threads that were left out because there were too many.
+    /// Number of threads beyond the limit.
     left_out: usize,
     last: Option<Time>,
-    /// Whether the kernel moves memory after threads, and when that is read again.
+    /// Whether the kernel moves memory after threads, and the time of the next read.
     numa_balancing: bool,
     numa_due: Time,
     round: u64,
-    /// Tasks that may be on another CPU than the one that is known, who waited longest first.
+    /// Tasks that may have changed their CPU, the longest-waiting first.
     moved: VecDeque<TaskId>,
     refresh_at: usize,
     refresh_due: f64,
@@ -199,7 +197,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Prepares to observe. Raises this process' soft limit of open files to the hard one; see [`sys::raise_nofile`].
+    /// Prepares to observe. Raises this process's soft limit of open files to the hard one; see [`sys::raise_nofile`].
     ///
     /// # Errors
     /// [`ObserveError`] where `/proc` is not there.
@@ -254,7 +252,7 @@ impl Observer {
         })
     }
 
-    /// Looks at this from the next sample on; what is followed is followed on.
+    /// Changes the options from the next sample on; followed processes stay.
     pub fn look_at(&mut self, memory: memory::Options, proxies: bool, waits: bool) {
         self.options.waits = waits;
         self.waits.take_if(|_| !waits);
@@ -278,7 +276,7 @@ impl Observer {
         }
     }
 
-    /// Observes another application, too, from the next sample on.
+    /// Adds an application from the next sample on.
     pub fn add_app(&mut self, app: AppTarget) -> AppId {
         let id = self.next_app;
         self.next_app = AppId(id.0 + 1);
@@ -287,7 +285,7 @@ impl Observer {
         id
     }
 
-    /// Observes an application no more: whoever is left of it is somebody else.
+    /// Stops observing an application: its remaining threads count as foreign.
     pub fn remove_app(&mut self, app: AppId) {
         let threads = self.follower.drop_target(app);
         self.remove(&threads);
@@ -299,12 +297,12 @@ impl Observer {
         self.apps.remove(&app);
     }
 
-    /// An application is other processes from now on: those that belong to it no more are left by the next slow look.
+    /// Replaces an application's processes: former ones are dropped by the next slow look.
     pub fn retarget(&mut self, app: AppId, target: Target) {
         self.follower.add_target(app, target);
     }
 
-    /// The next sample lists all of `/proc`: nobody is to be overlooked.
+    /// The next sample lists all of `/proc`, so that no process is missed.
     pub fn list_soon(&mut self) {
         self.follower.list_soon();
     }
@@ -319,7 +317,7 @@ impl Observer {
         self.follower.processes().keys().copied()
     }
 
-    /// The processes of an application that live.
+    /// The living processes of an application.
     pub fn members(&self, app: AppId) -> Vec<Identity> {
         let processes = self.follower.processes().iter();
         processes.filter(|(_, p)| p.app == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
@@ -330,7 +328,7 @@ impl Observer {
         self.apps.get(&app).map_or("", String::as_str)
     }
 
-    /// The processes that live of each application that has any, by id.
+    /// The living processes of each application with any, by id.
     pub fn by_app(&self) -> BTreeMap<AppId, Vec<(u32, &Process)>> {
         let mut apps: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (pid, process) in self.follower.processes() {
@@ -339,31 +337,31 @@ impl Observer {
         apps
     }
 
-    /// What rarely changes of the tasks of an application that were in the last sample.
+    /// Rarely changing facts about an application's tasks in the last sample.
     pub fn tasks_of(&self, app: AppId) -> impl Iterator<Item = &Arc<TaskInfo>> {
         self.tasks.iter().map(|task| &task.info).filter(move |info| info.app == app)
     }
 
-    /// Descriptors held open on the observed: two per process, and those of each thread.
+    /// Descriptors open for observed programs: two per process, and those of each thread.
     pub fn descriptors(&self) -> usize {
         2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
     }
 
-    /// What rarely changes of a task that was in the last sample.
+    /// Rarely changing facts about a task in the last sample.
     pub fn info(&self, id: TaskId) -> Option<&Arc<TaskInfo>> {
         self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i].info)
     }
 
-    /// A thread's allowed CPUs are others now.
+    /// Changes a thread's allowed CPUs.
     pub fn set_allowed(&mut self, tid: u32, allowed: CpuSet) {
         if let Some(i) = self.position(tid) {
             self.tasks[i].set_info(|info| info.allowed = allowed);
         }
     }
 
-    /// Looks at the masks of some threads again, of all in turn: many bind themselves only after they were found, and
-    /// users and cpusets change masks at any time. `allowed` gets a thread's id, start time and mask; `None` leaves
-    /// what is known.
+    /// Reads the masks of some threads again, all in turn: many bind themselves after their discovery, and users and
+    /// cpusets change masks at any time. `allowed` gets a thread's id, start time and mask; `None` keeps the known
+    /// mask.
     pub fn look_at_masks(&mut self, allowed: &dyn Fn(u32, u64, CpuSet) -> Option<CpuSet>) {
         for _ in 0..self.tasks.len().min(MASKS_PER_ROUND) {
             self.mask_at = (self.mask_at + 1) % self.tasks.len();
@@ -376,12 +374,12 @@ impl Observer {
         }
     }
 
-    /// An application was let go on: whoever slept because of that is looked at in the next sample.
+    /// An application was resumed: its sleeping threads are read in the next sample.
     pub fn resumed(&mut self, app: AppId) {
         self.tasks.iter_mut().filter(|t| t.info.app == app).for_each(Task::resumed);
     }
 
-    /// What this machine can tell, and what it really told so far.
+    /// The machine's capabilities, and what was really observed.
     pub fn tier(&self) -> TierReport {
         let found = tier::Found {
             fs: &self.options.fs,
@@ -396,8 +394,8 @@ impl Observer {
         tier::report(&found, self.tasks.iter().map(|t| &t.counters))
     }
 
-    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which
-    /// is not the present one where that was inherited from a thread that we moved.
+    /// A sample of everything. `original_mask` returns each new thread's mask from the user, which differs from the
+    /// current one if that was inherited from a thread that we moved.
     ///
     /// # Errors
     /// [`ObserveError`] only where `/proc` itself fails; a vanished thread is simply absent.
@@ -416,7 +414,7 @@ impl Observer {
         self.ended.look(self.follower.processes(), &self.tasks, at);
         self.pressures.look(self.follower.groups(), at);
         let cpus = self.busy.read()?;
-        // What looking at memory, proxies and waits costs has a budget of its own.
+        // Looks at memory, proxies and waits have budgets of their own.
         let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
         let waits = self.options.waits.then(|| {
             let waits = self.waits.get_or_insert_with(|| Waits::new(at));
@@ -434,7 +432,7 @@ impl Observer {
         Ok(sample)
     }
 
-    /// Looks at the memory of all processes, as far as that is wanted and due; the CPU time that it took.
+    /// Looks at the memory of all processes, if wanted and due; returns the CPU time.
     fn look_at_memory(&mut self, at: Time) -> Duration {
         if !self.options.memory.placement && !self.options.memory.accesses {
             return Duration::ZERO;
@@ -453,12 +451,12 @@ impl Observer {
         self.memory.spent().0.saturating_sub(before)
     }
 
-    /// What is known of the memory of processes, and how.
+    /// Observations of processes' memory, with their method.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The applications at this moment, as far as they report themselves: costs no system call.
+    /// The applications' current own reports, without a system call.
     pub fn apps(&mut self) -> Vec<AppSample> {
         let reported = self.progress.of_all();
         let app = |(&id, name): (&AppId, &String)| {
@@ -484,8 +482,8 @@ impl Observer {
         self.apps.iter().map(app).collect()
     }
 
-    /// Brings the cycles and instructions of these tasks up to date, of those that may have run since the last look:
-    /// one read each, where a look reads everything there is of them. False where nothing is counted.
+    /// Updates the cycles and instructions of those tasks that may have run since the last sample: one read each
+    /// instead of a full one. False without counters.
     pub fn count(&mut self, tasks: &mut [TaskSample]) -> bool {
         let Some(opener) = &self.opener else { return false };
         let mut counts = false;
@@ -500,13 +498,12 @@ impl Observer {
         counts
     }
 
-    /// What the programs of an application reported up to now, also in their last moments; `None` where none of them
-    /// ever did, or none was found to.
+    /// Reports of an application's programs so far, including their last moments; `None` without any.
     pub fn reported(&mut self, app: AppId) -> Option<Reported> {
         self.progress.of(app)
     }
 
-    /// Remarks on what programs read, write, send and receive.
+    /// Remarks on bytes read, written, sent and received.
     pub fn proxy_notes(&self) -> impl Iterator<Item = &String> {
         self.proxies.iter().flat_map(Proxies::notes)
     }
@@ -516,12 +513,12 @@ impl Observer {
         self.waits.as_ref().map_or_else(Vec::new, Waits::notes)
     }
 
-    /// Reports that were not believed, and why.
+    /// Implausible reports, with reasons.
     pub fn refused_reports(&self) -> impl Iterator<Item = &String> {
         self.progress.refused()
     }
 
-    /// Brings the list of tasks up to date.
+    /// Updates the list of tasks.
     fn follow(&mut self, at: Time, interval: Duration, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
         let heard = self.ends.heard();
         let processes: Vec<u32> = heard.iter().copied().filter_map(End::process).collect();
@@ -549,7 +546,7 @@ impl Observer {
         for (pid, tid) in changes.born {
             let app = self.follower.processes().get(&pid).map(|process| process.app);
             match app {
-                // What an application has when it is found is no news.
+                // Initial threads of an application are no newcomers.
                 Some(app) if !self.found.contains(&app) => first.push((pid, tid, app)),
                 _ => self.newcomers.add(pid, tid, at),
             }
@@ -584,7 +581,7 @@ impl Observer {
         if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
             return;
         }
-        // Its mask cannot be read once it has ended.
+        // Its mask is unreadable after its end.
         let Ok(mask) = sys::getaffinity(tid) else { return self.follower.forget_thread(pid, tid) };
         let new = NewTask { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask };
         let allowed = original_mask(&new);
@@ -613,7 +610,7 @@ impl Observer {
             Opened::Refused => {}
             Opened::Counting(counters) => {
                 if let (Some(_), Some(leader)) = (&counters.page, counters.leader()) {
-                    // Where this fails the follower notices the end all the same.
+                    // On failure the follower still detects the end.
                     let _ = self.ends.listen(leader.as_fd(), End::Thread(task.info.tid));
                 }
                 task.attach(counters);
@@ -622,7 +619,7 @@ impl Observer {
         true
     }
 
-    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more, or never count.
+    /// Reopens the counters of a task that are attached to an ended thread, or never count.
     fn reopen(&mut self, tid: u32) {
         let Some(i) = self.position(tid) else { return };
         let mut task = self.tasks.remove(i);
@@ -653,7 +650,7 @@ impl Observer {
         }
     }
 
-    /// Reads whoever ran.
+    /// Reads the threads that ran.
     fn read(&mut self, at: Time, interval: Duration) {
         let mut gone = Vec::new();
         let mut queue: Vec<(bool, u64, usize)> = Vec::new();
@@ -661,7 +658,7 @@ impl Observer {
             match task.glance(self.opener.as_ref(), self.follower.processes(), at, interval) {
                 task::Glance::Asleep => {}
                 task::Glance::Done => task.queue_to_be_located(&mut self.moved),
-                // Whoever is on a CPU without a break comes first: its page tells nothing new, yet its time goes on.
+                // Threads constantly on a CPU come first: their page shows no change, but their time goes on.
                 task::Glance::Ran { on_cpu } => queue.push((!on_cpu, task.read_in, i)),
                 task::Glance::Gone => gone.push(task.info.tid),
             }
@@ -687,7 +684,7 @@ impl Observer {
         self.relieve();
     }
 
-    /// Opens counters anew that never count as they are grouped.
+    /// Reopens counters that never count in their groups.
     fn relieve(&mut self) {
         let Some(opener) = &mut self.opener else { return };
         let silent = |task: &mut Task| opener.relieve(task.perf.as_mut()?).then_some(task.info.tid);
@@ -697,7 +694,7 @@ impl Observer {
         }
     }
 
-    /// Whoever moved once moves again, and opening the file costs as much as reading it.
+    /// A thread that moved once moves again, and opening the file costs as much as reading it.
     fn keep_stat_open(&mut self, i: usize) {
         let task = &mut self.tasks[i];
         if task.stat.is_none()
@@ -710,7 +707,7 @@ impl Observer {
         }
     }
 
-    /// Looks up on which CPUs tasks are that may have changed theirs, and refreshes names and policies in turns.
+    /// Finds the CPUs of tasks that may have moved, and refreshes names and policies in turn.
     fn locate(&mut self, interval: Duration, gone: &mut Vec<u32>) {
         let most = self.full_reads / FULL_READS_PER_STAT;
         let mut look: Vec<usize> = Vec::with_capacity(most);
@@ -743,7 +740,7 @@ impl Observer {
     }
 }
 
-/// How many full reads the next sample may make, after one that cost so much.
+/// Number of full reads in the next sample, given the cost of the last.
 fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
     let allowed = interval.mul_f64(BUDGET);
     let next = if cost > allowed { now - now / 8 } else { now + usize::from(cost < allowed.mul_f64(0.9)) };
@@ -754,6 +751,8 @@ fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
 mod tests {
     use super::*;
 
+    /// Promise see/cost: With perf events, at 100 ms and 1,000 threads, Cotenant stays below 0.5 % of a core with 100
+    /// running, 1.5 % with all, and 50 MB.
     #[test]
     fn reads_less_where_it_would_cost_too_much() {
         let tenth = Duration::from_millis(100); // 0.3 % of it are 300 us

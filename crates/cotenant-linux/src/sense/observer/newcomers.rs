@@ -1,44 +1,42 @@
-//! Threads that were born lately, and are to be observed if they stay.
+//! Newly created threads, to be observed if they stay.
 //!
-//! Taking a thread on costs some 70 µs, most of it for its counters, and letting it go again some 20. A thread that
-//! ends within an interval never has a rate. So whoever is young is let be, and taking on has a budget: of more threads
-//! than that affords the youngest are taken on, which have the longest to live. Those that stay nevertheless are taken
-//! on later whatever the budget says, so that nobody waits for long.
+//! Adding a thread costs some 70 µs, mostly for counters, and dropping it some 20. A thread that ends within an
+//! interval never has a rate. So young threads wait, and adding has a budget: beyond it, the youngest are added first,
+//! which have the longest to live. Those that stay are added later at any cost, so that none waits for long.
 
 use cotenant_model::Time;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A thread is taken on once it was there in two looks, so far apart.
+/// A thread is added after two looks this far apart.
 const YOUNG: Duration = Duration::from_millis(50);
 
-/// Where looks are rarer, each takes on whom it finds.
+/// With rarer looks, each takes all new threads.
 const RARE_LOOKS: Duration = Duration::from_millis(500);
 
-/// What taking on may cost in the long run, as a fraction of one CPU, and as much of it as can be saved up for those
-/// that come at once.
+/// Long-term cost of adding threads, as a fraction of one CPU, and the savings for simultaneous ones.
 const BUDGET: f64 = 0.003;
 const SAVED: f64 = 0.1;
 
-/// Who has waited for so long needs no budget: to observe it for as long costs about as much as to take it on (100
-/// looks of some 0.4 µs; docs/reference/overhead.md).
+/// A thread that has waited this long needs no budget: observing it as long costs about as much as adding it (100 looks
+/// of some 0.4 µs; docs/reference/overhead.md).
 const LONG: Duration = Duration::from_secs(10);
 
-/// The part of the time since the last look that taking on may take at most: no look is to come late for it.
+/// Limit of adding as a fraction of the time since the last look, so that no look is late.
 const PART: f64 = 0.2;
 
-/// Which threads wait to be taken on, and what may be spent on that.
+/// Waiting threads, and the budget for adding them.
 #[derive(Debug)]
 pub struct Newcomers {
-    /// Those that wait, the youngest last.
+    /// Waiting threads, the youngest last.
     waiting: Vec<Newcomer>,
-    /// CPU time that may be spent, seconds; below zero where more was than there was.
+    /// Available CPU seconds; negative after overspending.
     left: f64,
-    /// What one costs about, seconds.
+    /// Approximate cost of one, seconds.
     each: f64,
-    /// How many of those that were taken on last need no budget.
+    /// Number of the last added ones without a need for budget.
     free: usize,
-    /// Threads that ended while there was no time for them.
+    /// Threads that ended while waiting.
     pub missed: usize,
 }
 
@@ -48,7 +46,7 @@ struct Newcomer {
     pid: u32,
     tid: u32,
     since: Time,
-    /// Whether it has stayed long enough, but there was no time for it.
+    /// Whether it has stayed long enough but was not affordable.
     put_off: bool,
 }
 
@@ -59,7 +57,7 @@ impl Default for Newcomers {
 }
 
 impl Newcomers {
-    /// A thread was seen for the first time.
+    /// Registers a new thread.
     pub fn add(&mut self, pid: u32, tid: u32, since: Time) {
         self.waiting.push(Newcomer { pid, tid, since, put_off: false });
     }
@@ -73,14 +71,13 @@ impl Newcomers {
         self.missed += self.waiting.extract_if(.., |n| gone.contains(&n.tid)).filter(|n| n.put_off).count();
     }
 
-    /// Who is taken on now, in the order in which they were seen: process, thread. `interval` is the time since the
-    /// last look.
+    /// The threads to add now, in the order of discovery: process, thread. `interval` is the time since the last look.
     pub fn take(&mut self, at: Time, interval: Duration) -> Vec<(u32, u32)> {
         let earned = interval.as_secs_f64() * BUDGET;
         self.left = (self.left + earned).min(SAVED);
         let stayed = |n: &Newcomer| interval >= RARE_LOOKS || at - n.since >= YOUNG;
         let stayed = self.waiting.partition_point(stayed);
-        // One at least, whatever it costs, so that what one costs is known.
+        // At least one at any cost, so that the cost becomes known.
         let affords = |seconds: f64| ((seconds / self.each) as usize).max(1);
         let at_most = affords(interval.as_secs_f64() * PART);
         self.free = self.waiting.partition_point(|n| at - n.since >= LONG).min(stayed).min(at_most);
@@ -93,7 +90,7 @@ impl Newcomers {
         self.waiting.drain(..self.free).chain(young).map(|n| (n.pid, n.tid)).collect()
     }
 
-    /// Taking on so many has cost so much.
+    /// Records the cost of adding this many.
     pub fn spent(&mut self, number: usize, cost: Duration) {
         if number > 0 {
             let each = cost.as_secs_f64() / number as f64;
@@ -146,7 +143,7 @@ mod tests {
             most = most.max(on.len());
             taken.extend(on.iter().map(|(_, tid)| (round, *tid)));
         }
-        // 60 s at 0.3 %, and what was saved up before, at 100 µs each; of 24,000 that were born.
+        // 60 s at 0.3 %, plus earlier savings, at 100 µs each; of 24,000 births.
         assert!((1_700..=2_900).contains(&taken.len()), "{}", taken.len());
         assert!(most <= 200, "a fifth of the interval: {most}");
         assert!(taken.iter().all(|(round, tid)| round - tid / 40 <= 2), "the youngest that have stayed");

@@ -1,8 +1,8 @@
-//! How long control groups are short of CPUs, by the kernel's pressure stall information (PSI,
+//! Shortage of CPUs in control groups, from the kernel's pressure stall information (PSI,
 //! `Documentation/accounting/psi.rst` of the kernel).
 //!
-//! Only a group that is an application's own tells about that application. Where the kernel does not count, the files
-//! are absent, or cannot be read.
+//! Only a group exclusive to an application describes it. If the kernel does not count, the files are missing or
+//! unreadable.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long until groups are read again, and in CPU time of the last reading: it takes a thousandth of a CPU at most.
+/// Interval between reads of groups, and as a multiple of the last read's CPU time: at most a thousandth of a CPU.
 const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 1_000;
 
-/// What is known of the groups of applications.
+/// State of applications' groups.
 #[derive(Debug)]
 pub struct Pressures {
-    /// Where systemd keeps its groups in version 1, and the same groups in version 2, which alone counts.
+    /// Systemd's groups in version 1, and the same in version 2, which alone has counts.
     hybrid: Option<[PathBuf; 2]>,
     due: Time,
     apps: BTreeMap<AppId, Pressure>,
@@ -34,12 +34,12 @@ impl Pressures {
         Self { hybrid, due: Time::default(), apps: BTreeMap::new() }
     }
 
-    /// What was read last of the group of an application; `None` where it has none of its own, or nothing is counted.
+    /// The last reading of an application's group; `None` without an exclusive one, or without counts.
     pub fn of(&self, app: AppId) -> Option<Pressure> {
         self.apps.get(&app).copied()
     }
 
-    /// Reads the groups of applications, where it is time to.
+    /// Reads the applications' groups when due.
     pub fn look<'a>(&mut self, groups: impl Iterator<Item = (AppId, &'a Path)>, at: Time) {
         if at < self.due {
             return;
@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Holds see/waits.
     #[test]
     fn a_group_is_read_once_a_second_in_either_hierarchy() {
         let machine = TempDir::new("pressure");

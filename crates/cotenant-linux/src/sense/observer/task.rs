@@ -1,4 +1,4 @@
-//! One observed thread: what was read of it, and when to read it again.
+//! One observed thread: its last readings, and the time of the next.
 
 use crate::sense::memory::Memory;
 use crate::sense::perf::{Live, Opener, TaskCounters};
@@ -15,36 +15,36 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
+/// Longest time without a look at a sleeping thread, if no page shows its wake-up.
 pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 
-/// Time slices a second from which a thread is not counted by software events any more. Each time that it is put on a
-/// CPU and taken off, one event takes about 1 us of it and three take 1.6, so that two threads which hand a byte to and
-/// fro do 30 % less (`docs/reference/overhead.md`); reading a file instead takes a few us a sample, of our own time.
+/// Time slices a second from which a thread is not counted by software events any more. Each context switch takes about
+/// 1 us of its time with one event and 1.6 with three, so that two threads that pass a byte back and forth lose 30 %
+/// (`docs/reference/overhead.md`); reading a file instead takes a few us of our own time per sample.
 const SLICES_PER_S_MAX: f64 = 1000.0;
 
-/// Time over which time slices are counted at least: a few of them in a millisecond say little.
+/// Least time over which time slices are counted: a few in a millisecond mean little.
 const SLICES_OVER: Duration = Duration::from_millis(100);
 
-/// A thread that is older than this when it is first seen, seconds, was not born before our eyes.
+/// A thread older than this at its discovery, in seconds, was not created under observation.
 const OLD_S: u64 = 3;
 
 /// An observed thread.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct Task {
     pub info: Arc<TaskInfo>,
     pub counters: Counters,
     pub perf: Option<TaskCounters<File>>,
     pub schedstat: Option<File>,
-    /// Kept open where it is read again and again.
+    /// Kept open if read repeatedly.
     pub stat: Option<File>,
     /// The round of the last full read.
     pub read_in: u64,
-    /// Whether it stands in the queue of those whose CPU is to be looked up.
+    /// Whether it is queued for a look-up of its CPU.
     pub to_be_located: bool,
-    /// Which figures of `schedstat` go on from what is counted at its next read: all where another thread took over
-    /// the id, the CPU time where a counter told it before.
+    /// The figures of `schedstat` that continue from current counts at its next read: all if another thread has reused
+    /// the id, the CPU time if a counter gave it before.
     pub carry_over: Range<usize>,
     cpu: Option<CpuId>,
     /// Migrations when `cpu` was right.
@@ -53,42 +53,40 @@ pub struct Task {
     ran: bool,
     /// The page's stamp at the last look.
     stamp: u32,
-    /// Whether it ran since the last full read, or in it: what it did last may not be known yet.
+    /// Whether it ran since, or during, the last full read: its last activity may be unknown.
     unsettled: bool,
-    /// Whether the last full read found it running and it has not been switched since: it may be on a CPU without a
-    /// break.
+    /// Whether it was running at the last full read and has not been switched since: it may be constantly on a CPU.
     running: bool,
-    /// CPU time at the end of the sample before.
+    /// CPU time at the end of the previous sample.
     cpu_ns_before: u64,
-    /// CPU time in the first sample: a rate is known of what came after it.
+    /// CPU time in the first sample: rates are known from then on.
     first_ns: Option<u64>,
-    /// What counters counted that were closed since.
+    /// Counts of closed counters.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
-    /// When its time slices were last held against [`SLICES_PER_S_MAX`], and how many there were.
+    /// Time of the last check against [`SLICES_PER_S_MAX`], and the number of time slices then.
     slices: Option<(Time, u64)>,
-    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local
-    /// and remote.
+    /// Loads by serving node, from events; and the counts up to which they are divided, local and remote.
     loads: Option<ByNode>,
     loads_seen: [u64; 2],
-    /// Looks in a row that found it asleep, and when to look again.
+    /// Looks in a row that found it asleep, and the time of the next.
     asleep: u32,
     due: Time,
 }
 
-/// What a first look at a task found.
+/// Result of a first look at a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
     /// It has not run.
     Asleep,
-    /// It ran and wants to be read in full. `on_cpu`: it was running at the last read and has not been switched since.
+    /// It ran and needs a full read. `on_cpu`: it was running at the last read and has not been switched since.
     Ran {
         /// See above.
         on_cpu: bool,
     },
-    /// It ran, and all there is was read.
+    /// It ran, and was fully read.
     Done,
-    /// It is no more.
+    /// It has ended.
     Gone,
 }
 
@@ -125,7 +123,7 @@ impl Task {
         }
     }
 
-    /// Changes what rarely changes.
+    /// Changes the rarely changing part.
     pub fn set_info(&mut self, change: impl FnOnce(&mut TaskInfo)) {
         let mut info = (*self.info).clone();
         change(&mut info);
@@ -134,7 +132,7 @@ impl Task {
         }
     }
 
-    /// Counts with these counters from now on; what was counted before stays counted.
+    /// Counts with these counters from now on; earlier counts stay.
     pub fn attach(&mut self, counters: TaskCounters<File>) {
         self.stamp = counters.page.as_ref().map_or(0, crate::sense::perf::Page::stamp);
         (self.unsettled, self.running) = (true, true);
@@ -149,8 +147,8 @@ impl Task {
         counters
     }
 
-    /// Gives up software events where they cost the thread more than they tell: its CPU time is read from `schedstat`
-    /// then, and nobody tells its migrations and faults.
+    /// Drops software events that cost the thread too much: its CPU time then comes from `schedstat`, without
+    /// migrations and faults.
     pub fn spare(&mut self, processes: &BTreeMap<u32, Process>, at: Time) -> Option<TaskCounters<File>> {
         self.perf.as_ref().filter(|perf| !perf.has_hardware())?;
         let slices = self.counters.get(Signal::ContextSwitches)?.value;
@@ -169,7 +167,7 @@ impl Task {
         for signal in [Signal::Migrations, Signal::PageFaults] {
             self.counters.remove(signal);
         }
-        // Where it is gone, the next look finds that.
+        // If it has ended, the next look finds that.
         let _ = self.read_schedstat(processes);
         counters
     }
@@ -184,7 +182,7 @@ impl Task {
         usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
     }
 
-    /// CPU time that samples tell.
+    /// CPU time in samples.
     pub fn counted_ns(&self) -> u64 {
         self.cpu_ns() - self.first_ns.unwrap_or_else(|| self.cpu_ns())
     }
@@ -204,7 +202,7 @@ impl Task {
         }
     }
 
-    /// Shares out the loads that events counted since the last time among the memory nodes that served them.
+    /// Divides newly counted loads among the serving memory nodes.
     pub fn share_loads(
         &mut self,
         nodes: &[NodeId],
@@ -224,13 +222,13 @@ impl Task {
         }
     }
 
-    /// It was let go on: it is not taken for asleep any more.
+    /// It was resumed: no longer assumed asleep.
     pub fn resumed(&mut self) {
         (self.asleep, self.due) = (0, Time::default());
     }
 
-    /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at
-    /// once: rates of events want one interval.
+    /// Finds out cheaply whether and how long it ran. Hardware counters of running threads are read at once, because
+    /// rates need equal intervals.
     pub fn glance(
         &mut self,
         opener: Option<&Opener<Live>>,
@@ -277,7 +275,7 @@ impl Task {
         if self.perf.is_some() { Glance::Ran { on_cpu: false } } else { Glance::Done }
     }
 
-    /// Reads everything but hardware; false where the thread is gone.
+    /// Reads everything but hardware; false if the thread has ended.
     pub fn read(&mut self, opener: Option<&Opener<Live>>, processes: &BTreeMap<u32, Process>) -> bool {
         if let (Some(opener), Some(perf)) = (opener, &self.perf) {
             let mut fresh = Counters::default();
@@ -302,13 +300,13 @@ impl Task {
         }
     }
 
-    /// Whether hardware is counted of it.
+    /// Whether its hardware events are counted.
     pub fn counts_hardware(&self) -> bool {
         self.perf.as_ref().is_some_and(TaskCounters::has_hardware)
     }
 
-    /// Reads its cycles and instructions; false where it has not run since the last look, or they cannot be read. CPU
-    /// time stays the last look's: what ran where is found from one look to the next.
+    /// Reads its cycles and instructions; false if it has not run since the last look, or they are unreadable. CPU time
+    /// stays the last look's, because its place is determined between looks.
     pub fn count_speed(&mut self, opener: &Opener<Live>) -> bool {
         let (stamp, unsettled) = (self.stamp, self.unsettled);
         let Some(perf) = &mut self.perf else { return false };
@@ -334,7 +332,7 @@ impl Task {
         }
     }
 
-    /// Sets a count, on top of what closed counters counted; it never goes back.
+    /// Sets a count, added to closed counters' counts; it never decreases.
     fn count(&mut self, signal: Signal, fresh: Count) {
         let carried = self.carried.as_ref().and_then(|c| c.get(signal)).unwrap_or_default();
         let before = self.counters.get(signal).unwrap_or_default();
@@ -348,19 +346,18 @@ impl Task {
         );
     }
 
-    /// Waiting time and time slices; the CPU time too where no counter tells it better.
+    /// Waiting time and time slices; also CPU time if no counter gives it better.
     fn read_schedstat(&mut self, processes: &BTreeMap<u32, Process>) -> io::Result<()> {
         let mut buffer = [0; 96];
         let got = if let Some(file) = &self.schedstat {
             file.read_at(&mut buffer, 0)?
         } else {
-            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run
-            // out.
+            // This file does not show whether the thread lives: some kernels lack it, and descriptors can run out.
             let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
             let Some(Ok(file)) = file else { return Ok(()) };
             file.read_at(&mut buffer, 0)?
         };
-        // Kernels without scheduler statistics have no such file, or an empty one.
+        // Kernels without scheduler statistics lack this file, or leave it empty.
         let Ok(stat) = SchedStat::parse(&buffer[..got]) else { return Ok(()) };
         let signals = [Signal::CpuTime, Signal::RunQueueWait, Signal::ContextSwitches];
         let raw = [stat.cpu_ns, stat.wait_ns, stat.timeslices];
@@ -377,7 +374,7 @@ impl Task {
         Ok(())
     }
 
-    /// Gets in line if it may be on another CPU than the one that is known.
+    /// Queues it if it may have changed its CPU.
     pub fn queue_to_be_located(&mut self, queue: &mut VecDeque<TaskId>) {
         if !self.to_be_located && self.may_have_moved() {
             self.to_be_located = true;
@@ -406,7 +403,7 @@ impl Task {
         }
     }
 
-    /// Takes over what `stat` tells.
+    /// Takes the values of `stat`.
     pub fn locate(&mut self, stat: &TaskStat) {
         self.cpu = Some(stat.cpu);
         self.cpu_at = self.migrations();
@@ -441,6 +438,7 @@ mod tests {
         assert_eq!([0, OLD_S + 1].map(old), [false, now > OLD_S * second]);
     }
 
+    /// Holds see/memory.
     #[test]
     fn loads_are_shared_out_among_the_nodes_that_served_them() {
         let stat = TaskStat { cpu: CpuId(2), ..TaskStat::default() };
@@ -457,7 +455,7 @@ mod tests {
             let expected = vec![(NodeId(0), expected.0), (NodeId(1), expected.1)];
             assert_eq!(task.sample(&memory).touches_by_node, Some(expected));
         }
-        // On a CPU of no node nobody knows what was local: those loads are told later, if at all.
+        // On a CPU without a node, local loads are unknown: they are reported later, if at all.
         task.count(Signal::LocalDram, Count::exact(50));
         task.share_loads(&nodes, &BTreeMap::new(), None);
         assert_eq!(task.sample(&memory).touches_by_node, Some(vec![(NodeId(0), 9), (NodeId(1), 11)]));

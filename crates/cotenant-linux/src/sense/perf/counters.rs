@@ -1,4 +1,4 @@
-//! Opening and reading the counters of one task, and falling back where the kernel refuses.
+//! Opens and reads the counters of one task, with less demanding groups after refusals by the kernel.
 
 use super::plan::{Group, Plan};
 use super::{Kernel, Page};
@@ -9,26 +9,26 @@ use std::sync::Arc;
 /// The counters of one task.
 #[derive(Debug)]
 pub struct TaskCounters<C> {
-    /// The plan by which they were opened.
+    /// The plan of these counters.
     plan: Arc<Plan>,
     /// Counters of the software group, the leader first.
     software: Vec<C>,
     /// The same of each hardware group; shorter than the plan where descriptors ran out.
     hardware: Vec<Vec<C>>,
-    /// How long each of them has not counted.
+    /// Time without counts of each.
     silence: Vec<Silence>,
     /// The leader's page.
     pub page: Option<Page>,
 }
 
-/// A group that has counted in none of so many reads, over so much of its task's time on a CPU, is not waiting for its
-/// turn: groups take turns every few milliseconds.
+/// A group without counts in this many reads, over this much run time, is not merely waiting for its turn: groups
+/// alternate every few milliseconds.
 const SILENT: (u8, u64) = (5, 200_000_000);
 
-/// How long a group has not counted.
+/// Time without counts of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
-    /// What its clock said: nanoseconds enabled, and running.
+    /// Its clock: nanoseconds enabled, and running.
     clock: (u64, u64),
     /// Enabled when it last counted.
     since: u64,
@@ -51,12 +51,12 @@ impl Silence {
     }
 }
 
-/// What became of opening a task's counters.
+/// Result of opening a task's counters.
 #[derive(Debug)]
 pub enum Opened<C> {
     /// They count.
     Counting(TaskCounters<C>),
-    /// The thread is no more.
+    /// The thread has ended.
     Gone,
     /// Its process did not let it be counted in time.
     Late,
@@ -64,23 +64,23 @@ pub enum Opened<C> {
     Refused,
 }
 
-/// Opens the counters of tasks by one plan, and lowers the plan where the kernel refuses a part of it.
+/// Opens tasks' counters by one plan, and reduces the plan when the kernel refuses a part.
 #[derive(Debug)]
 pub struct Opener<K> {
     kernel: K,
-    /// What is counted now.
+    /// The present plan.
     pub plan: Arc<Plan>,
     /// Whether only user mode is counted, because the kernel refuses its own.
     pub user_only: bool,
-    /// Descriptors that may still be opened.
+    /// Remaining descriptors.
     left: usize,
-    /// Tasks whose counters were opened.
+    /// Tasks with open counters.
     pub opened: usize,
-    /// Signals that the plan lost, and why.
+    /// Signals dropped from the plan, with reasons.
     pub lost: Vec<(Signal, String)>,
-    /// Tasks that have fewer counters than planned because descriptors ran out.
+    /// Tasks with fewer counters than planned for want of descriptors.
     pub short: usize,
-    /// Tasks that may not be counted, and what the kernel said of the last of them.
+    /// Tasks with refused counters, and the kernel's last error.
     pub refused: Option<(usize, String)>,
     /// Groups that were split because they never counted.
     pub split: usize,
@@ -124,17 +124,17 @@ impl<K: Kernel> Opener<K> {
         }
     }
 
-    /// Takes note that a task's counters are being closed.
+    /// Records the closing of a task's counters.
     pub fn closed(&mut self, counters: &TaskCounters<K::Counter>) {
         self.left += counters.descriptors();
         self.short -= usize::from(counters.descriptors() < self.plan.counters() && self.short > 0);
     }
 
-    /// Splits a group that has not counted for long: others hold too many of the processor's counters, or the kernel
-    /// uses fewer than there are. Whether the task's counters are to be opened anew.
+    /// Splits a group that has not counted for long, because others occupy counters or the kernel uses fewer than
+    /// exist. Returns whether the task's counters must be reopened.
     pub fn relieve(&mut self, task: &mut TaskCounters<K::Counter>) -> bool {
         let Some(group) = task.silence.iter().position(Silence::lasts) else { return false };
-        // Where the plan is another by now, that may be the remedy.
+        // A changed plan may be the remedy.
         let other = !Arc::ptr_eq(&task.plan, &self.plan);
         let split = !other && Arc::make_mut(&mut self.plan).halve(group);
         self.split += usize::from(split);
@@ -158,7 +158,7 @@ impl<K: Kernel> Opener<K> {
         Ok(TaskCounters { plan, software, hardware, silence, page })
     }
 
-    /// The counters of a group that could be opened, in order. Fewer than planned only where descriptors ran out.
+    /// The opened counters of a group, in order. Fewer than planned only for want of descriptors.
     fn open_group(&mut self, group: &Group, tid: u32, left: &mut usize) -> Result<Vec<K::Counter>, Failure> {
         let mut counters: Vec<K::Counter> = Vec::with_capacity(group.slots.len());
         for slot in &group.slots {
@@ -181,7 +181,7 @@ impl<K: Kernel> Opener<K> {
                     break;
                 }
                 Some(libc::EACCES | libc::EPERM) => return Err(self.without_kernel_mode(slot.code, tid, error)),
-                // The counter exists, but not beside the others.
+                // The counter exists, but not together with the others.
                 Some(libc::EINVAL)
                     if !counters.is_empty()
                         && self.kernel.open(slot.code, self.user_only, tid, None).is_ok()
@@ -189,7 +189,7 @@ impl<K: Kernel> Opener<K> {
                 {
                     return Err(Failure::Replanned);
                 }
-                // No perf events here at all: for the leader of the software group there is nothing left to try.
+                // Perf events are unavailable: the leader of the software group has no alternative.
                 _ if slot.signals.contains(&Signal::CpuTime) => return Err(Failure::Refused(error)),
                 _ => {
                     let why = format!("the kernel refuses event {}: {error}", slot.name);
@@ -202,7 +202,7 @@ impl<K: Kernel> Opener<K> {
         Ok(counters)
     }
 
-    /// After a refusal: `perf_event_paranoid` may forbid counting the kernel, or this task may be somebody else's.
+    /// After a refusal: `perf_event_paranoid` may forbid counting the kernel, or the task may belong to another user.
     fn without_kernel_mode(&mut self, code: super::Code, tid: u32, error: io::Error) -> Failure {
         if self.user_only || self.kernel.open(code, true, tid, None).is_err() {
             return Failure::Refused(error);
@@ -222,7 +222,7 @@ impl<K: Kernel> Opener<K> {
     /// Reads the software counters into `into`: CPU time, migrations, faults.
     ///
     /// # Errors
-    /// What the system says; the counts are as they were.
+    /// System errors; the counts are unchanged.
     pub fn read_software(&self, task: &TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
         let mut words = [0; WORDS];
         let Some((_, values)) = read_group(&self.kernel, &task.software, &mut words)? else { return Ok(()) };
@@ -238,7 +238,7 @@ impl<K: Kernel> Opener<K> {
     /// enabled, which is the time on a CPU since the counters were opened.
     ///
     /// # Errors
-    /// What the system says; groups read before stay in `into`.
+    /// System errors; groups read before stay in `into`.
     pub fn read_hardware(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
         self.read_groups(task, into, |_| true)
     }
@@ -247,7 +247,7 @@ impl<K: Kernel> Opener<K> {
     /// counters for one group.
     ///
     /// # Errors
-    /// What the system says; what was read before stays in `into`.
+    /// System errors; values read before stay in `into`.
     pub fn read_speed(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
         const SPEED: [Signal; 2] = [Signal::Cycles, Signal::Instructions];
         let mut all = Counters::default();
@@ -260,7 +260,7 @@ impl<K: Kernel> Opener<K> {
         Ok(())
     }
 
-    /// Reads the groups that are wanted; the longest time enabled.
+    /// Reads the wanted groups; returns the longest enabled time.
     fn read_groups(
         &self,
         task: &mut TaskCounters<K::Counter>,
@@ -296,8 +296,7 @@ impl<K: Kernel> Opener<K> {
 /// Words of the longest group: three of clock, and the counters.
 const WORDS: usize = 16;
 
-/// One group's times, as a count without value, and its values; `None` where nothing was opened or the counters are
-/// dead.
+/// One group's times, as a count without value, and its values; `None` if nothing was opened or the counters are dead.
 fn read_group<'w, K: Kernel>(
     kernel: &K,
     counters: &[K::Counter],
@@ -325,7 +324,7 @@ impl<C> TaskCounters<C> {
         self.software.len() + self.hardware.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The leader, whose descriptor tells when the thread ends.
+    /// The leader, whose descriptor signals the thread's end.
     pub fn leader(&self) -> Option<&C> {
         self.software.first()
     }
@@ -398,6 +397,7 @@ mod tests {
         assert_eq!(view.tasks[0].per_s(Signal::LlcMisses), Some(1_000.0));
     }
 
+    /// Holds see/cost.
     #[test]
     fn a_speed_takes_one_read() {
         let fake = Fake::default();
@@ -427,6 +427,7 @@ mod tests {
     }
 
     /// Four programmable counters, of which the kernel uses two while loads are counted with SMT on.
+    /// Holds see/counters.
     #[test]
     fn what_never_counts_is_split_until_it_does() {
         let fake = Fake::default();
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(running(&opener, &mut task), 7, "all but intra, which is derived, and near");
         assert_eq!((opener.split, times, opener.plan.hardware.len()), (2, 3, 5));
         assert_eq!(fake.open_now(), task.descriptors());
-        // Another task was opened by the first plan: it takes over the present one.
+        // Another task was opened by the first plan: it adopts the current one.
         let mut old = counting(&mut Opener::new(fake.clone(), plan(), 1000), 8);
         for _ in 0..9 {
             running(&opener, &mut old);
@@ -469,7 +470,7 @@ mod tests {
         let mut task = counting(&mut opener, 7);
         let mut counters = Counters::default();
         for round in 1..100 {
-            // 1 ms each, never in turn; and 100 ms each, in turn now and then.
+            // 1 ms each, never alternating; and 100 ms each, alternating sometimes.
             fake.clock(HITM, round * 1_000_000, 0);
             fake.clock(0x412e, round * 100_000_000, round / 4);
             opener.read_hardware(&mut task, &mut counters).unwrap();
@@ -502,7 +503,7 @@ mod tests {
         assert_eq!(counting(&mut opener, 7).descriptors(), 12);
         assert!(opener.lost.is_empty(), "{:?}", opener.lost);
         assert_eq!(opener.plan.hardware.len(), 4);
-        // What is refused beside the other part of its own signal cannot be had.
+        // An event refused together with the other part of its own signal is unavailable.
         fake.set(|script| script.not_beside_others.insert(FWD));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut opener, 7).descriptors(), 10);
@@ -560,7 +561,7 @@ mod tests {
         opener.closed(&full);
         drop(full);
         assert_eq!(counting(&mut opener, 9).descriptors(), 12);
-        // The system's own limit, met earlier than expected.
+        // The system's own limit, reached earlier than expected.
         fake.set(|script| script.limit = Some(script.open + 5));
         let mut wide = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut wide, 10).descriptors(), 5);

@@ -1,4 +1,4 @@
-//! A scripted kernel: refuses, limits and counts as a test tells it.
+//! A scripted kernel: refuses, limits and counts by a test's script.
 
 use super::{Code, Kernel, Page};
 use std::cell::RefCell;
@@ -6,20 +6,20 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::rc::Rc;
 
-/// The script, shared between the test and what it tests.
+/// The script, shared by the test and the tested code.
 #[derive(Clone, Debug, Default)]
 pub struct Fake(Rc<RefCell<Script>>);
 
-/// What a test wants of the kernel, and what it has opened.
+/// A test's script for the kernel, and the opened counters.
 #[derive(Debug, Default)]
 pub struct Script {
     /// Every opening fails.
     pub all: Option<i32>,
     /// Events that are refused.
     pub events: HashMap<u64, i32>,
-    /// Events that are refused (`EINVAL`) in a group with others.
+    /// Events refused (`EINVAL`) in a group with others.
     pub not_beside_others: HashSet<u64>,
-    /// Tasks that are somebody else's.
+    /// Tasks of other users.
     pub tasks: HashSet<u32>,
     /// `perf_event_paranoid` 2 without privilege.
     pub no_kernel_mode: bool,
@@ -27,8 +27,8 @@ pub struct Script {
     pub limit: Option<usize>,
     /// Counters that are open now.
     pub open: usize,
-    /// It has four programmable counters and uses two of them while loads (events 0xd0 to 0xd3) are counted, as
-    /// `x86_schedule_events` does with SMT on; groups that fit take turns.
+    /// It has four programmable counters and uses two of them while loads (events 0xd0 to 0xd3) are counted, like
+    /// `x86_schedule_events` with SMT on; fitting groups alternate.
     pub halves: bool,
     /// Nanoseconds on a CPU.
     passed: u64,
@@ -68,22 +68,22 @@ impl Fake {
         self.0.borrow().open
     }
 
-    /// So many nanoseconds pass on a CPU.
+    /// This many nanoseconds pass on a CPU.
     pub fn pass(&self, ns: u64) {
         self.set(|script| script.passed += ns);
     }
 
-    /// How often counters were read.
+    /// Number of reads of counters.
     pub fn reads(&self) -> usize {
         self.0.borrow().reads
     }
 
-    /// What an event reads.
+    /// Sets the reading of an event.
     pub fn count(&self, config: u64, value: u64) {
         self.set(|script| script.counts.insert(config, value));
     }
 
-    /// Enabled and running times of the group that holds an event.
+    /// Enabled and running times of an event's group.
     pub fn clock(&self, config: u64, enabled: u64, running: u64) {
         self.set(|script| script.clocks.insert(config, (enabled, running)));
     }

@@ -18,19 +18,19 @@ pub use counters::{Opened, Opener, TaskCounters};
 pub use page::Page;
 pub use plan::{Plan, Pmu};
 
-/// How much is counted.
+/// The extent of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// Only what `/proc` tells.
+    /// `/proc` only.
     Nothing,
     /// Software events too.
     Software,
-    /// Hardware events too, where there is a PMU.
+    /// Hardware events too, with a PMU.
     #[default]
     Hardware,
 }
 
-/// What to count, as `perf_event_attr` names it.
+/// An event in terms of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     /// `type`: a `PERF_TYPE_*`, or a PMU's number from sysfs.
@@ -44,23 +44,22 @@ pub trait Kernel {
     /// An open counter; closed on drop.
     type Counter;
 
-    /// Opens a counter of a thread, in the group of `leader`. It counts from now on; children do not inherit it.
+    /// Opens a counter of a thread, in the group of `leader`. It counts at once; children do not inherit it.
     ///
     /// # Errors
-    /// What the system says; see `perf_event_open(2)`.
+    /// System errors; see `perf_event_open(2)`.
     fn open(&self, code: Code, user_only: bool, tid: u32, leader: Option<&Self::Counter>) -> io::Result<Self::Counter>;
 
-    /// Reads a group: number of counters, nanoseconds enabled, nanoseconds running, one value each. Returns the words
-    /// read.
+    /// Reads a group: number of counters, nanoseconds enabled and running, one value each. Returns the words read.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn read(&self, leader: &Self::Counter, words: &mut [u64]) -> io::Result<usize>;
 
-    /// Maps the page that the kernel updates whenever the thread is put on a CPU.
+    /// Maps the page that the kernel updates when the thread gets a CPU.
     ///
     /// # Errors
-    /// `EPERM` where more memory is locked than `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` allow.
+    /// `EPERM` if more memory is locked than `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` allow.
     fn page(&self, leader: &Self::Counter) -> io::Result<Page>;
 }
 
@@ -80,7 +79,8 @@ fn open_event(
     leader: Option<&File>,
 ) -> io::Result<File> {
     let (cpu, group) = (cpu.map_or(-1, u32::cast_signed), leader.map_or(-1, AsRawFd::as_raw_fd));
-    // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
+    // SAFETY: `attr` is initialised, contains its own size, and outlives the call; the other arguments are plain
+    // numbers.
     let fd = unsafe {
         let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
         sys::perf_event_open(&raw mut attr, tid.cast_signed(), cpu, group, flags)

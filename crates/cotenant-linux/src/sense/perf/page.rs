@@ -1,8 +1,7 @@
-//! The page of a counter that the kernel shares with its owner.
+//! The page of a counter shared by the kernel.
 //!
-//! The kernel writes it each time the thread is put on a CPU. So one look at memory, some 20 ns, tells whether a
-//! thread ran since the last look, where a system call would cost a hundred times as much; and the count in it is
-//! exact up to that moment.
+//! The kernel writes it when the thread gets a CPU. So one memory read, some 20 ns, shows whether a thread ran since
+//! the last look, at a hundredth of a system call's cost; its count is exact up to that moment.
 
 use crate::sys::{Mapping, page_size};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
@@ -24,13 +23,13 @@ impl Page {
         self.0.start()
     }
 
-    /// Changes whenever the thread is put on a CPU.
+    /// Changes whenever the thread gets a CPU.
     pub fn stamp(&self) -> u32 {
         // SAFETY: the mapping lives as long as `self`; the kernel writes the field, hence the volatile read.
         unsafe { (&raw const (*self.fields()).lock).read_volatile() }
     }
 
-    /// The count when the thread was last put on a CPU; `None` where the kernel is just writing it.
+    /// The count when the thread last got a CPU; `None` while the kernel writes it.
     pub fn count(&self) -> Option<u64> {
         let before = self.stamp();
         fence(Ordering::Acquire);

@@ -1,8 +1,7 @@
-//! Which counters are opened for a task, and how they are grouped.
+//! The counters of a task and their groups.
 //!
-//! A group is scheduled as a whole and has its own clock, so all events of one signal stand in one group: counts that
-//! were scaled by different times are never added. A processor has few counters; groups that do not fit at once take
-//! turns.
+//! A group is scheduled as a whole with its own clock, so that all events of one signal are in one group: counts with
+//! different scaling are never added. A processor has few counters; groups that do not fit together alternate.
 
 use super::Code;
 use crate::FsRoot;
@@ -10,13 +9,13 @@ use crate::sense::perf::events::{Model, Table};
 use cotenant_model::Signal;
 use perf_event_open_sys::bindings;
 
-/// Programmable events in one group at most (SAM §2.3): what every processor here can count at a time.
+/// Limit of programmable events in one group (SAM §2.3): countable together on every processor here.
 pub const GROUP: usize = 4;
 
 /// One counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// What it counts.
+    /// Its events.
     pub code: Code,
     /// The event's name.
     pub name: &'static str,
@@ -24,7 +23,7 @@ pub struct Slot {
     pub signals: Vec<Signal>,
 }
 
-/// Counters that count at the same time.
+/// Counters that count simultaneously.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// The first one leads.
@@ -40,10 +39,10 @@ impl Group {
     }
 }
 
-/// Everything that is counted for a task.
+/// All counters of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Software events: exact, never in turns. The CPU time leads.
+    /// Software events: exact, never alternating. The CPU time leads.
     pub software: Group,
     /// Hardware events.
     pub hardware: Vec<Group>,
@@ -56,21 +55,21 @@ pub struct Pmu {
     pub name: String,
     /// Its `type`.
     pub kind: u32,
-    /// What it can count; `None` where only cycles and instructions are known.
+    /// Its countable signals; `None` if only cycles and instructions are known.
     pub table: Option<&'static Table>,
-    /// Programmable counters that can be used at a time.
+    /// Simultaneously usable programmable counters.
     pub free: usize,
     /// Whether it is one of several, so that generic events must name it.
     pub hybrid: bool,
 }
 
-/// The core PMUs of a machine; empty where it has none, as in most virtual machines.
+/// The core PMUs of a machine; empty without any, as in most virtual machines.
 pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
     const DEVICES: &str = "/sys/bus/event_source/devices";
     let model = fs.read("/proc/cpuinfo").ok().and_then(|text| Model::from_cpuinfo(&text));
-    // The watchdog of hard lock-ups keeps one counter of every CPU for itself.
+    // The watchdog of hard lock-ups occupies one counter of every CPU.
     let watchdog = fs.read("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1");
-    // Kernels that do not say whether there is SMT are taken to have it.
+    // Kernels without this information are assumed to have SMT.
     let smt = fs.read("/sys/devices/system/cpu/smt/active").map_or(true, |text| text.trim() != "0");
     let part = if smt && model.is_some_and(Model::is_halved) { 2 } else { 1 };
     let Ok(names) = fs.list(DEVICES) else { return Vec::new() }; // a kernel without events
@@ -96,7 +95,7 @@ pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
     pmus
 }
 
-/// What the policies read: SAM's signals (ATC'15 §2.3). More can be asked for; each group more is one turn more.
+/// The signals of policies: SAM's (ATC'15 §2.3). More can be requested; each further group is a further turn.
 pub const SAM_SIGNALS: &[Signal] = &[
     Signal::Cycles,
     Signal::Instructions,
@@ -107,11 +106,11 @@ pub const SAM_SIGNALS: &[Signal] = &[
     Signal::Remote,
 ];
 
-/// The retired loads from which intra-domain coherence is derived where no event counts it (SAM §2.3).
+/// The retired loads from which intra-domain coherence is derived if no event counts it (SAM §2.3).
 const INTRA_PARTS: [Signal; 3] = [Signal::PrivateMisses, Signal::LlcHits, Signal::LlcLoadMisses];
 
-/// `signals` without duplicates, with the parts of what must be derived in its place: in a row, so that they share a
-/// group where one is large enough.
+/// `signals` without duplicates, with derived ones replaced by their parts: adjacent, so that they share a group if one
+/// is large enough.
 fn expand(table: Option<&Table>, signals: &[Signal]) -> Vec<Signal> {
     let has = |s: Signal| table.is_some_and(|t| t.counts(s));
     let derive = !has(Signal::Intra) && INTRA_PARTS.iter().all(|s| has(*s));
@@ -128,7 +127,7 @@ fn expand(table: Option<&Table>, signals: &[Signal]) -> Vec<Signal> {
 }
 
 impl Plan {
-    /// The counters for `signals` on these PMUs; signals that no PMU counts are left out.
+    /// The counters for `signals` on these PMUs, without uncountable ones.
     pub fn new(pmus: &[Pmu], signals: &[Signal]) -> Self {
         let software =
             |config: bindings::perf_sw_ids| Code { kind: bindings::PERF_TYPE_SOFTWARE, config: config.into() };
@@ -140,7 +139,7 @@ impl Plan {
         plan
     }
 
-    /// How many counters a task has.
+    /// Number of a task's counters.
     pub fn counters(&self) -> usize {
         self.software.slots.len() + self.hardware.iter().map(|g| g.slots.len()).sum::<usize>()
     }
@@ -151,7 +150,7 @@ impl Plan {
         groups.flat_map(|g| &g.slots).any(|slot| slot.signals.contains(&signal))
     }
 
-    /// Takes a slot out, and with it the signals that need it: a sum that lacks a part is no sum.
+    /// Removes a slot and the signals that need it, because a partial sum is invalid.
     pub fn remove(&mut self, code: Code) {
         for group in self.hardware.iter_mut().chain([&mut self.software]) {
             let Some(slot) = group.slots.iter().find(|s| s.code == code) else { continue };
@@ -162,8 +161,8 @@ impl Plan {
         self.hardware.retain(|g| !g.slots.is_empty());
     }
 
-    /// Moves a slot out of its group into one of its own, together with whatever shares a signal with it. False where
-    /// nothing is left to move it away from.
+    /// Moves a slot out of its group into one of its own, together with all that share a signal with it. False if
+    /// nothing would remain.
     pub fn split(&mut self, code: Code) -> bool {
         let Some(i) = self.hardware.iter().position(|g| g.slots.iter().any(|s| s.code == code)) else { return false };
         let slots = &self.hardware[i].slots;
@@ -178,7 +177,7 @@ impl Plan {
         true
     }
 
-    /// Splits a group in two, as alike as can be; what shares a signal stays together. False where it is in one piece.
+    /// Splits a group into halves as equal as possible; slots of one signal stay together. False if it is connected.
     pub fn halve(&mut self, group: usize) -> bool {
         let Some(group) = self.hardware.get_mut(group) else { return false };
         let mut parts: Vec<Vec<Slot>> = Vec::new();
@@ -206,14 +205,14 @@ impl Plan {
 }
 
 impl Pmu {
-    /// Whether the kernel counts with half of its counters only ([`Model::is_halved`]).
+    /// Whether the kernel only counts with half of its counters ([`Model::is_halved`]).
     pub fn is_halved(&self) -> bool {
         self.table.is_some_and(|table| self.free <= usize::from(table.counters) / 2)
     }
 }
 
-/// Groups of one PMU: first fit in the order of `signals`. Cycles and instructions go with the others where all fit
-/// one group; else they count all the time in a group of their own, and the others take turns.
+/// Groups of one PMU: first fit in the order of `signals`. Cycles and instructions join the others if all fit one
+/// group; otherwise they count permanently in their own group, and the others alternate.
 fn arrange(pmu: &Pmu, signals: &[Signal]) -> Vec<Group> {
     let mut generic = Group::default();
     let hardware = |config: bindings::perf_hw_id| Code {
@@ -248,7 +247,7 @@ fn arrange(pmu: &Pmu, signals: &[Signal]) -> Vec<Group> {
         }
     }
     let programmable = if pmu.table.is_some_and(|t| t.fixed && pmu.free == usize::from(t.counters)) {
-        0 // cycles and instructions have counters of their own, and the watchdog does not sit on them
+        0 // cycles and instructions have fixed counters, which the watchdog does not occupy
     } else {
         generic.slots.len()
     };
@@ -385,6 +384,8 @@ mod tests {
     }
 
     /// The paper's own processors (errata BJ122, BV98, HSD29): groups of four would be opened and never count.
+    /// Promise see/counters: Hardware events are encoded as vendors and libpfm do, in groups that the kernel can
+    /// count.
     #[test]
     fn where_linux_halves_the_counters_groups_have_two() {
         let dir = std::env::temp_dir().join(format!("cotenant-halved-{}", std::process::id()));

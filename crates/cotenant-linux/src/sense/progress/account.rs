@@ -1,39 +1,38 @@
-//! How far the counts of a process are believed: as far as time allows.
+//! Plausibility of a process's counts: limited by time.
 
 use super::Reported;
 use std::time::Duration;
 
-/// Units, or latencies, in a second: a thousand in each nanosecond.
+/// Limit of units, or latencies, per second: a thousand per nanosecond.
 const MOST_PER_S: u64 = 1 << 50;
 
-/// Units, or latencies, at once, however long nothing was reported. A difference of two times that came out negative
-/// is more than that.
+/// Limit of units, or latencies, at once, after any silence. A negative difference of two times exceeds it.
 const MOST_AT_ONCE: u64 = 1 << 62;
 
-/// What is said of others.
+/// The note for other cases.
 pub const IMPOSSIBLE: &str = "counts that fall, or that rise by more than 2^50 in a second; the change is left out, and \
                               progress is unknown for that interval; see what the program gives libcotenant";
 
-/// What one process reported.
+/// The reports of one process.
 #[derive(Debug, Default)]
 pub struct Account {
     /// Its own counts at the last look.
     seen: Reported,
     believed: Reported,
-    /// When the counts were found to have changed, by [`crate::sys::monotonic`].
+    /// Time of the last change of counts, by [`crate::sys::monotonic`].
     changed: Duration,
 }
 
 impl Account {
-    /// What it reported, without changes that cannot be.
+    /// Its reports without impossible changes.
     pub fn believed(&self) -> &Reported {
         &self.believed
     }
 
-    /// Looks at its counts. Whether they can have become that since the last look; else they count from there.
+    /// Reads its counts; returns whether the change since the last look is possible, otherwise they count from here.
     pub fn take(&mut self, now: Reported, at: Duration) -> bool {
         if now == self.seen {
-            return now.units < u64::MAX; // beyond which sums stand still
+            return now.units < u64::MAX; // beyond this, sums stay constant
         }
         let seconds = at.saturating_sub(self.changed).as_secs().max(1);
         let most = MOST_PER_S.saturating_mul(seconds).min(MOST_AT_ONCE);

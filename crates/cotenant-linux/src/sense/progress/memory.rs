@@ -1,11 +1,11 @@
-//! The memory in which one process reports: found, checked, read.
+//! The memory with the reports of one process: found, checked, read.
 //!
-//! Whoever wrote it is another program, with another mind perhaps. So nothing is believed: the file must be one that
-//! keeps its size, of the process' own user and nobody else's to touch, of a layout that is known, and made by that
-//! very process. What it counts is then its own affair; every number is read once and used as a number only.
+//! Its writer is another, possibly malicious program. So nothing is trusted: the file must have a fixed size, belong
+//! exclusively to the process's own user, have a known layout, and be created by that very process. Its counts are then
+//! its own affair; every number is read once and used as a number only.
 //!
-//! It is read by system calls and never mapped: the kernel fills the holes of a mapping with memory that counts as
-//! ours. One budget for all says how many are open and how much of them is read at a look.
+//! It is read by system calls and never mapped, because the kernel would charge us for filled holes of a mapping. One
+//! budget limits open memories and bytes per look.
 
 use crate::bounded::{self, Limit};
 use crate::sense::processes::{self, Process};
@@ -21,19 +21,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-/// Memories that are open at once, of one user and of all, for reading and for orders. Each is a descriptor.
+/// Limits of open memories per user and in total, for reading and for orders. Each is a descriptor.
 const OPEN: [u64; 2] = [1024, 4096];
 
-/// No more than this part of the descriptors that we may have.
+/// Their limit as a fraction of our descriptors.
 const OF_DESCRIPTORS: u64 = 4;
 
-/// Bytes that are read of them in one look, of one user and of all: of some 3,000 and 12,000 threads.
+/// Limits of bytes per look, per user and in total: some 3,000 and 12,000 threads.
 const BYTES_OF_A_LOOK: [u64; 2] = [8 << 20, 32 << 20];
 
-/// Slots that are read at once.
+/// Slots per read.
 const SLOTS_AT_ONCE: usize = 6;
 
-/// Who tells of a program: each has a memory of its own.
+/// Producers of a program's reports, each with its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Producer {
     /// The program itself.
@@ -45,10 +45,10 @@ pub enum Producer {
 }
 
 impl Producer {
-    /// All of them, in the order of their numbers.
+    /// All of them, in numerical order.
     pub const ALL: [Self; 3] = [Self::Program, Self::OpenMp, Self::Mpi];
 
-    /// What is read of a process, for people.
+    /// Content of a process's memory, for people.
     pub(super) fn of(self, pid: u32) -> String {
         match self {
             Self::Program => format!("what process {pid} reports"),
@@ -57,7 +57,7 @@ impl Producer {
         }
     }
 
-    /// Whose memory a file is, by what `/proc/PID/fd/N` says of it.
+    /// The producer of a file, from its link `/proc/PID/fd/N`.
     pub(super) fn of_link(link: &[u8]) -> Option<Self> {
         let name = link.strip_prefix(b"/memfd:")?.strip_suffix(b" (deleted)")?;
         let names = [layout::NAME, layout::OPENMP, layout::MPI].map(std::ffi::CStr::to_bytes);
@@ -71,7 +71,7 @@ pub enum Refused {
     /// Something else under the name.
     #[error("it is no anonymous file in memory; link the program with libcotenant")]
     Foreign,
-    /// Of the wrong user, or open to others.
+    /// Of the wrong user, or accessible to others.
     #[error(
         "it belongs to user {} with mode {mode:o}, not to the program's user {} with mode 600",
         crate::sys::user_name(*uid),
@@ -88,13 +88,13 @@ pub enum Refused {
     /// Truncated, or of another layout.
     #[error("it has {0} bytes instead of {BYTES}; use a libcotenant of this release")]
     Size(u64),
-    /// It could shrink while it is read.
+    /// It could shrink during a read.
     #[error("it is not sealed against changes of its size; use a libcotenant of this release")]
     Unsealed,
-    /// Its library has not filled it in yet.
+    /// Its library has not completed it yet.
     #[error("it is being made; look again")]
     Unbegun,
-    /// The first bytes are wrong.
+    /// Wrong first bytes.
     #[error("it does not begin as it should; use a libcotenant of this release")]
     Magic,
     /// Another layout.
@@ -113,31 +113,31 @@ pub enum Refused {
     /// More than is read.
     #[error("its user reports more than {} MiB at a time; the rest is unknown", .0 >> 20)]
     Long(u64),
-    /// Another process' memory: it was inherited by a `clone` that libcotenant could not see.
+    /// Another process's memory: inherited by a `clone` invisible to libcotenant.
     #[error("it is the memory of process {0}; only a program that executes anew reports for itself")]
     NotItsOwn(u32),
-    /// The system said no.
+    /// A system error.
     #[error("{0}; see the permissions of the process")]
     Io(#[from] io::Error),
 }
 
-/// What a process reported so far.
+/// Reports of a process so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reported {
     /// Units of work.
     pub units: u64,
-    /// Latencies by the number of their bucket; empty where none was ever reported.
+    /// Latencies by bucket number; empty without any.
     latencies: Vec<u64>,
 }
 
 impl Reported {
-    /// Adds what another one reported.
+    /// Adds the reports of another one.
     pub fn add(&mut self, other: &Self) {
         self.units = self.units.saturating_add(other.units);
         self.add_latencies(other.latencies.iter().copied());
     }
 
-    /// What was reported since; `None` where a count has fallen.
+    /// Reports since; `None` if a count decreased.
     pub(super) fn since(&self, before: &Self) -> Option<Self> {
         if before.latencies.len() > self.latencies.len() {
             return None;
@@ -152,11 +152,11 @@ impl Reported {
         self.latencies.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Adds what one thread has counted.
+    /// Adds one thread's counts.
     fn add_slot(&mut self, slot: &[u8]) {
         self.units = self.units.saturating_add(word(slot, offset_of!(Slot, units)));
         let latency = offset_of!(Slot, latency);
-        // Most programs report no latencies; a sum of 0 with any is one of latencies that were all 0.
+        // Most programs report no latencies; a sum of 0 with any means latencies of 0.
         if word(slot, offset_of!(Slot, latency_sum_ns)) != 0 || word(slot, latency) != 0 {
             self.add_latencies((0..BUCKETS).map(|bucket| word(slot, latency + 8 * bucket)));
         }
@@ -171,11 +171,11 @@ impl Reported {
         }
     }
 
-    /// Latencies in nanoseconds; `None` where none was ever reported.
+    /// Latencies in nanoseconds; `None` without any.
     pub fn latency_ns(&self) -> Option<Histogram> {
         let bucket = |(bucket, &count): (usize, &u64)| {
             let (low, high) = bounds_of(bucket);
-            // What took longer than all bounds is in the last one.
+            // Latencies beyond all bounds are in the last one.
             let high = if bucket + 1 == BUCKETS { f64::INFINITY } else { high as f64 };
             Bucket { low: low as f64, high, count }
         };
@@ -183,7 +183,7 @@ impl Reported {
     }
 }
 
-/// What is still open to each user, and to all.
+/// Remaining budget of each user, and of all.
 #[derive(Debug)]
 pub struct Budget {
     each: u64,
@@ -201,7 +201,7 @@ impl Budget {
         Self::new(BYTES_OF_A_LOOK)
     }
 
-    /// Takes some for a user; false where that is too much.
+    /// Takes a part for a user; false if it exceeds the budget.
     fn take(&mut self, uid: u32, what: u64, most: u64) -> bool {
         let taken = self.taken.entry(uid).or_default();
         let fits = *taken + what <= self.each && what <= self.all.min(most);
@@ -223,7 +223,7 @@ impl Budget {
     }
 }
 
-/// A memory that is open, of a user.
+/// An open memory of a user.
 #[derive(Debug)]
 struct Place(u32);
 
@@ -244,7 +244,7 @@ impl Drop for Place {
     }
 }
 
-/// What the memory is opened for.
+/// The purpose of opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
@@ -252,11 +252,11 @@ pub(crate) enum For {
     Orders,
 }
 
-/// The memory of one process. It stays readable when the process is gone.
+/// The memory of one process. It stays readable after the process's end.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
-    /// The file's inode: which memory it is.
+    /// The file's inode, which identifies the memory.
     pub inode: u64,
     /// Who is real behind its user.
     uid: u32,
@@ -286,12 +286,11 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Memory {
-    /// Looks for the memories of some producers among the first descriptors of a process, as many as one system call
-    /// lists in `buffer`. `known`: the inode of the memory of each producer that is open already; `Ok(None)` where
-    /// there is no other.
+    /// Finds the memories of some producers among the first descriptors of a process, as many as one system call lists
+    /// in `buffer`. `known`: the inode of each producer's open memory; `Ok(None)` without another.
     ///
     /// # Errors
-    /// Of each producer, where there is something of that name that is not to be read; the last reason of several.
+    /// Per producer, the reason if something of that name is unreadable; the last of several.
     pub(crate) fn find(
         purpose: For,
         producers: &[Producer],
@@ -302,7 +301,7 @@ impl Memory {
     ) -> [Result<Option<Self>, Refused>; Producer::ALL.len()] {
         let mut found = [const { Ok(None) }; Producer::ALL.len()];
         let tid = process.living_thread(pid);
-        let Ok(descriptors) = process.open_file(tid, "fd") else { return found }; // gone, or not ours to look at
+        let Ok(descriptors) = process.open_file(tid, "fd") else { return found }; // gone, or not permitted
         let mut settled = Producer::ALL.map(|producer| !producers.contains(&producer));
         for number in processes::list_once(&descriptors, buffer) {
             if settled == [true; Producer::ALL.len()] {
@@ -349,7 +348,7 @@ impl Memory {
         number: u32,
         known: Option<u64>,
     ) -> Result<Option<Self>, Refused> {
-        // Looked at before it is opened: opening a pipe could wait, opening a device could do something.
+        // Examined before opening, because opening a pipe could block, and opening a device could have effects.
         let place = sys::open_path_at(descriptors, number)?;
         let meta = sys::identity_of(&place)?;
         if !meta.is_regular() || !sys::is_tmpfs(&place) {
@@ -370,7 +369,7 @@ impl Memory {
         if seals & SEALS != SEALS {
             return Err(Refused::Unsealed);
         }
-        // After the seals: from here on the size is what it is.
+        // After checking the seals, the size is fixed.
         let size = file.metadata()?.len();
         if size != BYTES as u64 {
             return Err(Refused::Size(size));
@@ -380,20 +379,20 @@ impl Memory {
         Ok(Some(memory))
     }
 
-    /// That in a file, of any maker.
+    /// The memory in a file of any origin.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn over(file: File) -> Self {
         Self { file, inode: 1, uid: 0, _place: None }
     }
 
-    /// What it begins with.
+    /// Its first bytes.
     pub(crate) fn head(&self) -> io::Result<Head> {
         let mut head = Head([0; HEAD]);
         self.file.read_exact_at(&mut head.0, 0)?;
         Ok(head)
     }
 
-    /// Writes words behind that place of the header. Not into a hole: what fills it would count as ours.
+    /// Writes words after that place of the header. Not into a hole, which would be charged to us.
     pub(crate) fn write<const N: usize>(&self, at: usize, words: [u64; N]) {
         if sys::begins_with_data(&self.file) {
             let _ = self.file.write_all_at(words.map(u64::to_ne_bytes).as_flattened(), at as u64);
@@ -402,8 +401,7 @@ impl Memory {
 
     fn check(&self, pid: u32, process: &Process) -> Result<(), Refused> {
         let head = self.check_layout()?;
-        // The number that the process has for itself is another one in a container; it is among those that the kernel
-        // lists.
+        // In a container the process's own id differs; it is among those listed by the kernel.
         let own = head.u32_at(offset_of!(Header, pid));
         let text = bounded::rest(&mut process.open_file(pid, "status")?, Limit::Value)?;
         let stat = bounded::rest(&mut process.open_file(pid, "stat")?, Limit::Value)?;
@@ -431,10 +429,10 @@ impl Memory {
         Ok(head)
     }
 
-    /// What is reported up to now; `None` where no thread ever did: the program only looks for orders.
+    /// Current reports; `None` if no thread ever reported: the program only looks for orders.
     ///
     /// # Errors
-    /// [`Refused::Long`] where that is more than what is left of the budget.
+    /// [`Refused::Long`] if that exceeds the rest of the budget.
     pub fn read(&self, budget: &mut Budget) -> Result<Option<Reported>, Refused> {
         let used = (self.head()?.u32_at(offset_of!(Header, used)) as usize).min(SLOTS);
         if !budget.take(self.uid, (HEAD + used * size_of::<Slot>()) as u64, u64::MAX) {
@@ -447,12 +445,12 @@ impl Memory {
             self.file.read_exact_at(bytes, (offset_of!(Region, slots) + first * size_of::<Slot>()) as u64)?;
             bytes.chunks_exact(size_of::<Slot>()).for_each(|slot| reported.add_slot(slot));
         }
-        // Slot 0 belongs to no thread, and is there from the beginning.
+        // Slot 0 belongs to no thread, and always exists.
         Ok((used > 1 || reported != Reported::default()).then_some(reported))
     }
 }
 
-/// The ids of a process in all pid namespaces that see it, from its `status`.
+/// A process's ids in all pid namespaces that see it, from its `status`.
 fn process_ids(status: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"NStgid:")).unwrap_or(&[]);
     line.split(u8::is_ascii_whitespace).filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok())
@@ -463,6 +461,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
+    /// Holds speed/foreign-memory.
     #[test]
     fn nobody_takes_the_budget_of_others() {
         let mut budget = Budget::new([10, 25]);
@@ -474,6 +473,7 @@ mod tests {
         assert_eq!((budget.all, budget.taken.get(&1)), (0, None));
     }
 
+    /// Holds speed/foreign-memory.
     #[test]
     fn nothing_is_written_into_a_hole() {
         let path = std::env::temp_dir().join(format!("cotenant-hole-{}", std::process::id()));

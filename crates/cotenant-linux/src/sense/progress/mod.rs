@@ -1,6 +1,6 @@
-//! What programs report themselves, through `libcotenant`, and what OpenMP and MPI count of them in the same way.
+//! Programs' own reports through `libcotenant`, and the similar counts of OpenMP and MPI.
 //!
-//! A process is looked through for its memory when it is found, and then more and more rarely.
+//! A process is searched for its memory at its discovery, and then more and more rarely.
 
 pub(crate) mod account;
 mod memory;
@@ -21,14 +21,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time between the first two looks at a process. It doubles each time: programs that report do so soon.
+/// Time between the first two searches of a process, doubled each time, because reporting programs start early.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Looks in one sample; further processes have their turn in the next.
+/// Searches per sample; further processes wait for the next.
 const LOOKS: usize = 16;
 
-/// The library, as the loader finds it.
+/// The library in the loader's search path.
 pub(crate) const LIBRARY: &CStr = c"libcotenant.so.0";
 pub(crate) const MPI_LIBRARY: &CStr = c"libcotenant-mpi.so.0";
 
@@ -38,11 +38,11 @@ const DESCRIPTORS: usize = 1_300;
 /// Remarks that are kept.
 const REMARKS: usize = 8;
 
-/// The variable in which OpenMP's runtime finds its tools.
+/// The variable that names OpenMP's tools.
 const OPENMP_TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
-/// Has OpenMP's runtime count what a program does, where it can (LLVM's and Intel's) and the user named no tool. Where
-/// there is no libcotenant it goes on without a word.
+/// Makes OpenMP's runtime (LLVM's and Intel's) count a program's work unless the user named a tool. Silent without
+/// libcotenant.
 pub fn counted_by_openmp(command: &mut Command) {
     let chosen = std::env::var_os(OPENMP_TOOLS).is_some() || command.get_envs().any(|(name, _)| name == OPENMP_TOOLS);
     if !chosen {
@@ -50,31 +50,31 @@ pub fn counted_by_openmp(command: &mut Command) {
     }
 }
 
-/// Whether a process has the memory into which programs report, as far as its first descriptors say: nothing is read.
+/// Whether a process has report memory among its first descriptors; nothing is read.
 pub fn is_told_by(pid: u32) -> bool {
-    // Not where it is not ours to ask.
+    // Ignored without permission.
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let mut links = descriptors.flatten().take(DESCRIPTORS).filter_map(|entry| fs::read_link(entry.path()).ok());
     links.any(|link| Producer::of_link(link.as_os_str().as_bytes()).is_some())
 }
 
-/// What applications reported, by those who tell it.
+/// Reports of applications, by producer.
 type Sums = BTreeMap<(AppId, Producer), Reported>;
 
 /// The reports of all followed processes, by target.
 #[derive(Debug)]
 pub struct Progress {
     processes: BTreeMap<u32, Known>,
-    /// What processes reported that are gone, or that executed another program.
+    /// Reports of processes that ended, or executed another program.
     ended: Sums,
     refused: BTreeSet<String>,
     buffer: Vec<u8>,
 }
 
-/// A process that was looked at.
+/// A searched process.
 #[derive(Debug)]
 struct Known {
-    /// Which process: its number may be another's later.
+    /// The process: its id may be reused later.
     start_ticks: u64,
     app: AppId,
     told: [Told; Producer::ALL.len()],
@@ -82,12 +82,12 @@ struct Known {
     wait: Duration,
 }
 
-/// What one producer has of it.
+/// State of one producer.
 #[derive(Debug, Default)]
 struct Told {
     memory: Option<Memory>,
     account: Account,
-    /// Whether what was found at the last look was not to be believed.
+    /// Whether the last look found an implausible memory.
     doubted: bool,
 }
 
@@ -99,7 +99,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Brings the list of those who report up to date.
+    /// Updates the list of reporting processes.
     pub fn follow(&mut self, processes: &BTreeMap<u32, Process>, at: Time) {
         self.processes.retain(|pid, known| {
             let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
@@ -126,7 +126,7 @@ impl Progress {
             let open = known.told.each_ref().map(|told| told.memory.as_ref().map(|memory| memory.inode));
             let all = Memory::find(For::Reading, &Producer::ALL, *pid, process, open, &mut self.buffer);
             for ((producer, told), found) in Producer::ALL.into_iter().zip(&mut known.told).zip(all) {
-                // What is made just now looks like a forgery; who still has one at the next look is a forger.
+                // Memory under creation looks like a forgery; one that still does at the next look is a forgery.
                 let doubted = std::mem::replace(&mut told.doubted, found.is_err());
                 match found {
                     Ok(None) => {}
@@ -144,8 +144,8 @@ impl Progress {
         }
     }
 
-    /// What each producer told so far of the processes of each application, those that are gone included; nothing of
-    /// those of which it never told any, or told what cannot be of one.
+    /// Total reports of each producer for each application, ended processes included; without those that never
+    /// reported, or reported impossible counts.
     pub fn of_all(&mut self) -> BTreeMap<(AppId, Producer), Reported> {
         let mut sums = self.ended.clone();
         let mut doubted = BTreeSet::new();
@@ -164,13 +164,13 @@ impl Progress {
         sums
     }
 
-    /// An application is gone.
+    /// An application has ended.
     pub fn forget(&mut self, app: AppId) {
         self.ended.retain(|(other, _), _| *other != app);
         self.processes.retain(|_, known| known.app != app);
     }
 
-    /// What is believed of what one application itself reported so far.
+    /// Accepted reports of one application so far.
     pub fn of(&mut self, app: AppId) -> Option<Reported> {
         let mut sum = self.ended.get(&(app, Producer::Program)).cloned();
         let mut budget = Budget::of_a_look();
@@ -183,7 +183,7 @@ impl Progress {
         sum
     }
 
-    /// Which reports were not believed, and why.
+    /// Rejected reports, with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &String> {
         self.refused.iter()
     }
@@ -198,7 +198,7 @@ impl Known {
 }
 
 impl Told {
-    /// Looks at what it tells now; whether that can be, `None` where it never told anything.
+    /// Reads its current reports; returns whether they are possible, `None` if it has never reported.
     fn read(&mut self, pid: u32, budget: &mut Budget, refused: &mut BTreeSet<String>) -> Option<bool> {
         let reported = match self.memory.as_ref()?.read(budget) {
             Ok(reported) => reported?,
@@ -214,7 +214,7 @@ impl Told {
         Some(can_be)
     }
 
-    /// Its memory is read no more: what it told stays.
+    /// Its memory is no longer read: its reports stay.
     fn close(&mut self, pid: u32, of: (AppId, Producer), ended: &mut Sums, refused: &mut BTreeSet<String>) {
         if self.read(pid, &mut Budget::of_a_look(), refused).is_some() {
             ended.entry(of).or_default().add(self.account.believed());

@@ -1,4 +1,4 @@
-//! Whether reports can be received here, found out by making one and looking for it as for anybody else's.
+//! Whether reports can be received here, tested by making one and finding it like any other.
 
 use super::{For, Memory, Producer, Refused};
 use crate::FsRoot;
@@ -8,10 +8,10 @@ use crate::sense::processes::{Follower, Target};
 use crate::sys;
 use cotenant_model::Time;
 
-/// What a trial came to.
+/// Result of a trial.
 type Trial = Result<Option<Memory>, Refused>;
 
-/// The line of `cotenant doctor` on progress reports. Makes this process one that reports: nothing of that outlives it.
+/// The line of `cotenant doctor` on progress reports. Makes this process a reporting one, without lasting effects.
 pub fn capability() -> Capability {
     let made = cotenant_rt::init();
     describe(made.then(find_own), cotenant_rt::is_refused(), sys::euid() == 0)
@@ -27,7 +27,7 @@ fn find_own() -> Trial {
     }
 }
 
-/// `trial`: `None` where no memory could be made; `ended`: since whoever asks for it is ended.
+/// `trial`: `None` if no memory could be created; `ended`: a filter kills processes that request it.
 fn describe(trial: Option<Trial>, ended: bool, root: bool) -> Capability {
     let (standing, found, remedy) = match trial {
         Some(Ok(Some(_))) => {

@@ -1,4 +1,4 @@
-//! The processes that are looked at.
+//! The observed processes.
 
 use crate::notes::Notes;
 use crate::sense::processes::Process;
@@ -6,13 +6,13 @@ use cotenant_model::AppId;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-/// Processes of one application that are looked at; further ones are left out.
+/// Limit of observed processes per application.
 const PROCESSES: usize = 1024;
 
 /// The processes that are followed.
 pub(super) type Processes = BTreeMap<u32, Process>;
 
-/// The processes that are looked at, of each application the first ones.
+/// The observed processes: the first ones of each application.
 pub(super) fn within<'a>(processes: &'a Processes, notes: &mut Notes) -> Vec<(u32, &'a Process)> {
     let mut counts: BTreeMap<AppId, usize> = BTreeMap::new();
     let taken = processes.iter().filter(|(_, process)| {
@@ -28,7 +28,7 @@ pub(super) fn within<'a>(processes: &'a Processes, notes: &mut Notes) -> Vec<(u3
     taken
 }
 
-/// Notes why something of a process is not to be had, unless it is just gone.
+/// Notes why a process's data are unavailable, unless it has just ended.
 pub(super) fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> bool {
     let gone = why.kind() == ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
     if !gone {

@@ -1,8 +1,8 @@
-//! Bytes read and written: `/proc/PID/io`, whatever they came from or went to; what goes through memory maps,
-//! `send(2)` and `recv(2)`, or `io_uring` is not seen.
+//! Bytes read and written by any means: `/proc/PID/io`; memory maps, `send(2)` and `recv(2)`, and `io_uring` are
+//! invisible.
 //!
-//! When a process waits for a child that has ended, the kernel adds the child's bytes to its own (`proc_pid_io(5)`
-//! is silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
+//! When a process reaps an ended child, the kernel adds the child's bytes to its own (undocumented in
+//! `proc_pid_io(5)`). So short-lived children are included, and bytes already seen of a child are not counted again.
 
 use super::followed::{Processes, refused, within};
 use crate::FsRoot;
@@ -16,24 +16,24 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// A parent waits for its children within this time, or never.
+/// A parent reaps its children within this time, or never.
 const WAITED_FOR: Duration = Duration::from_secs(2);
 
-/// Ancestors that may have ended between two looks.
+/// Limit of ancestors that may have ended between two looks.
 const GENERATIONS: usize = 64;
 
 /// The bytes of all applications.
 #[derive(Debug, Default)]
 pub struct Io {
     known: BTreeMap<u32, Known>,
-    /// What was counted of children that have ended, by the process that will have it added: bytes, and since when.
+    /// Counts of ended children, by the process that will inherit them: bytes, and the time.
     inherited: HashMap<u32, (u64, Time)>,
     sums: BTreeMap<AppId, Moved>,
-    /// Applications of which a process may not be read.
+    /// Applications with an unreadable process.
     refused: BTreeSet<AppId>,
 }
 
-/// A process as it was seen last.
+/// A process at the last look.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     start_ticks: u64,
@@ -104,7 +104,7 @@ impl Io {
         }
     }
 
-    /// What a process has more than before, less what was counted when its children had it.
+    /// A process's increase, minus counts already made for its children.
     fn without_inherited(&mut self, pid: u32, added: u64) -> u64 {
         let Some((bytes, _)) = self.inherited.get_mut(&pid) else { return added };
         let again = added.min(*bytes);
@@ -144,7 +144,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A shell that reads a line per step, the bytes that its children read, and its own.
+    /// A shell that reads a line per step, its children's bytes, and its own.
     struct Shell {
         child: std::process::Child,
         io: Io,
@@ -167,7 +167,7 @@ mod tests {
             writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         }
 
-        /// Waits until the shell says `word`.
+        /// Waits until the shell prints `word`.
         fn hear(&mut self, word: &str) {
             let mut heard = String::new();
             while heard.trim() != word {
@@ -196,6 +196,8 @@ mod tests {
 
     /// 64 MiB by children that are gone before anybody looks, and 64 MiB by one that is seen at every stage: while it
     /// runs, when it has ended, when it has been waited for.
+    /// Promise speed/proxies: Bytes and other proxies count only on request and where they are steady, after reports
+    /// and metrics.
     #[test]
     fn bytes_of_children_count_once() {
         let mut shell = Shell::start();
@@ -219,6 +221,7 @@ mod tests {
     }
 
     /// A process that is not there any more is no refusal, and its bytes are not forgotten.
+    /// Holds speed/proxies.
     #[test]
     fn a_process_that_ended_keeps_its_bytes() {
         let mut shell = Shell::start();

@@ -1,7 +1,6 @@
-//! What the kernel sees programs do, as a speed of those that report none: bytes read and written, bytes over TCP.
+//! Kernel-visible activity as a speed of programs without reports: bytes read and written, bytes over TCP.
 //!
-//! Counts of system calls or of context switches are no such thing: a program that polls makes the more of them the
-//! less it has to do.
+//! System calls and context switches are unsuitable: a polling program makes more of them with less work.
 
 mod followed;
 mod io;
@@ -18,20 +17,20 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// Each count is made not more often than this, so that rounds of 100 ms each have a new one; and not for more than
-/// this share of the time of one CPU: 0.5 %, or 0.1 % for more than so many applications.
+/// Least interval of each count, so that rounds of 100 ms each have a new one; and its limit of CPU time: 0.5 %, or 0.1
+/// % beyond this many applications.
 const FASTEST: Duration = Duration::from_millis(90);
 const SHARE: u32 = 200;
 const SHARE_OF_MANY: u32 = 1_000;
 const MANY: usize = 16;
 
-/// The kernel walks the tables of all connections whosoever they are: where nobody who is followed has one, that often.
+/// The kernel walks the tables of all connections: without a connection of ours, at this interval.
 const UNCONNECTED: Duration = Duration::from_secs(1);
 
-/// Where cost makes counts rarer than this, a note says so.
+/// Interval beyond which a note reports counts made rare by their cost.
 const RARE: Duration = Duration::from_secs(5);
 
-/// What is counted of all applications.
+/// Counts of all applications.
 #[derive(Debug, Default)]
 pub struct Proxies {
     io: io::Io,
@@ -42,7 +41,7 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// Counts what is due; the CPU time that it took.
+    /// Counts when due; returns the CPU time.
     pub fn look(&mut self, processes: &Processes, at: Time) -> Duration {
         let begin = sys::thread_cpu_time();
         let apps: BTreeSet<AppId> = processes.values().map(|process| process.app).collect();
@@ -60,13 +59,13 @@ impl Proxies {
         sys::thread_cpu_time().saturating_sub(begin)
     }
 
-    /// Bytes that an application read and wrote, and bytes on its TCP connections. `None`: not known, or it never had
-    /// any connection.
+    /// Bytes read and written by an application, and bytes on its TCP connections. `None`: unknown, or never any
+    /// connection.
     pub fn of(&self, app: AppId) -> [Option<Moved>; 2] {
         [self.io.of(app), self.tcp.of(app)]
     }
 
-    /// An application is gone.
+    /// An application has ended.
     pub fn forget(&mut self, app: AppId) {
         self.io.forget(app);
         self.tcp.forget(app);
@@ -78,7 +77,7 @@ impl Proxies {
     }
 }
 
-/// How long until the next count, after one that began then.
+/// Time until the next count, after one that began then.
 fn pause(what: &str, begin: Duration, share: u32, notes: &mut Notes) -> Duration {
     let cost = sys::thread_cpu_time().saturating_sub(begin);
     let pause = FASTEST.max(cost.saturating_mul(share));
@@ -88,8 +87,7 @@ fn pause(what: &str, begin: Duration, share: u32, notes: &mut Notes) -> Duration
     pause
 }
 
-/// The line of `cotenant doctor` on what tells the speed of programs that report none; `instructions`: whether they are
-/// counted.
+/// The line of `cotenant doctor` on the speed of programs without reports; `instructions`: whether they are counted.
 pub fn capability(instructions: bool) -> Capability {
     let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
     let library = |name: &CStr| match name {

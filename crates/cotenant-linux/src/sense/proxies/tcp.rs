@@ -1,10 +1,8 @@
-//! Bytes over TCP: those that were sent and acknowledged, and those that were received, on the connections whose
-//! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen, so of
-//! a program with many short connections nothing is told.
+//! Bytes over TCP: sent and acknowledged, and received, on the connections of a program's sockets. A connection between
+//! two looks is invisible, so that programs with many short connections have no count.
 //!
-//! The kernel tells of all TCP sockets of our network namespace at once (`sock_diag(7)`), with `struct tcp_info`, which
-//! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
-//! a socket is new.
+//! The kernel lists all TCP sockets of our network namespace at once (`sock_diag(7)`), with a `struct tcp_info` that
+//! grows between releases. Only `/proc/PID/fd` gives a socket's program, and is only listed for new sockets.
 
 use super::followed::{Processes, refused, within};
 use crate::notes::Notes;
@@ -15,40 +13,40 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// Sockets of this machine; with more none are counted.
+/// Limit of this machine's sockets; beyond it there are no counts.
 const SOCKETS: usize = 1 << 16;
 
-/// Descriptors of one process that are looked at, and of all processes in one listing.
+/// Limits of examined descriptors per process, and per listing.
 const DESCRIPTORS: usize = 4096;
 const ALL_DESCRIPTORS: usize = 1 << 16;
 
-/// Descriptors are listed at least so often, for sockets can be handed on.
+/// Longest interval between listings of descriptors, because sockets can be passed on.
 const LISTED_EVERY: Duration = Duration::from_secs(5);
 
 // linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, net/tcp_states.h.
 const HEADER: usize = 16;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// All but those that listen, are being opened, or are only kept for late segments: 1 << `TCP_…`.
+/// All but listening, opening, and lingering ones: 1 << `TCP_…`.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
-/// Of `struct inet_diag_msg`: its length, where its cookie and its inode lie.
+/// Of `struct inet_diag_msg`: its length, and the offsets of its cookie and inode.
 const MESSAGE: usize = 72;
 const COOKIE: usize = 44;
 const INODE: usize = 68;
-/// Of `struct tcp_info`: where `tcpi_bytes_acked` and, behind it, `tcpi_bytes_received` lie (Linux 4.1).
+/// Of `struct tcp_info`: the offset of `tcpi_bytes_acked`, followed by `tcpi_bytes_received` (Linux 4.1).
 const ACKED: usize = 120;
 
 /// A socket's inode and cookie.
 type Key = (u32, u64);
 
-/// A connection in so many may end between two looks.
+/// One connection in this many may end between two looks.
 const LASTING: usize = 10;
 
 /// A TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Socket {
     inode: u32,
-    /// Never given twice, while inodes are.
+    /// Never reused, unlike inodes.
     cookie: u64,
     bytes: u64,
 }
@@ -56,15 +54,15 @@ pub(crate) struct Socket {
 /// The bytes of all applications.
 #[derive(Debug, Default)]
 pub struct Tcp {
-    /// Whose each socket is, by inode; `None`: nobody's that is observed.
+    /// Owner of each socket, by inode; `None`: not observed.
     owners: HashMap<u32, Option<AppId>>,
     listed: Time,
-    /// All sockets as of the last look, and whose they were.
+    /// All sockets at the last look, with their owners.
     seen: HashMap<Key, (u64, Option<AppId>)>,
-    /// Applications whose connections do not last.
+    /// Applications with short-lived connections.
     short: BTreeSet<AppId>,
     sums: BTreeMap<AppId, Moved>,
-    /// Applications of which descriptors may not be listed.
+    /// Applications with unreadable descriptors.
     refused: BTreeSet<AppId>,
     /// Processes whose network namespace is known to be ours, or noted.
     met: BTreeSet<u32>,
@@ -113,7 +111,7 @@ impl Tcp {
         self.seen = seen;
     }
 
-    /// Finds out anew whose each socket is.
+    /// Determines the owner of each socket again.
     fn list(&mut self, processes: &Processes, sockets: &[Socket], notes: &mut Notes) {
         self.owners = sockets.iter().map(|socket| (socket.inode, None)).collect();
         self.refused.clear();
@@ -154,7 +152,7 @@ impl Tcp {
         }
     }
 
-    /// Whether nobody had a connection.
+    /// Whether no observed application had a connection.
     pub fn is_idle(&self) -> bool {
         self.seen.values().all(|(_, owner)| owner.is_none())
     }
@@ -170,7 +168,7 @@ impl Tcp {
     }
 }
 
-/// Of each application that had connections, whether they last.
+/// Whether connections last, for each application with any.
 fn lasting(before: &HashMap<Key, (u64, Option<AppId>)>, still: impl Fn(&Key) -> bool) -> BTreeMap<AppId, bool> {
     let mut counts: BTreeMap<AppId, (usize, usize)> = BTreeMap::new();
     for (key, (_, owner)) in before {
@@ -182,7 +180,7 @@ fn lasting(before: &HashMap<Key, (u64, Option<AppId>)>, still: impl Fn(&Key) -> 
     counts.into_iter().map(|(app, (gone, all))| (app, gone * LASTING <= all)).collect()
 }
 
-/// What to say of a process whose connections are not those that we see.
+/// The note on a process whose connections are invisible to us.
 fn elsewhere(pid: u32) -> Option<String> {
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
     let (ours, its) = (namespace("self")?, namespace(&pid.to_string())?);
@@ -230,7 +228,7 @@ fn question(family: u8) -> [u8; HEADER + 56] {
     question
 }
 
-/// Takes in what the kernel has answered; whether there is more to come.
+/// Adds an answer of the kernel; returns whether more follows.
 pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
     if bytes.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -251,7 +249,7 @@ pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<boo
     Ok(true)
 }
 
-/// One socket with what its `tcp_info` tells; `None` where that is too short, as before Linux 4.1.
+/// One socket with its `tcp_info`; `None` if that is too short, as before Linux 4.1.
 fn socket(message: &[u8]) -> Option<Socket> {
     let (inode, cookie) = (number(message, INODE)?, long(message, COOKIE)?);
     let mut attributes = message.get(MESSAGE..)?;
@@ -275,10 +273,10 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// How many TCP connections there are.
+/// Number of TCP connections.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the kernel does not report them.
 pub fn connections() -> io::Result<usize> {
     sockets(&mut vec![0; 64 << 10]).map(|sockets| sockets.len())
 }
@@ -293,7 +291,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// An answer with one socket, and a `tcp_info` of so many bytes.
+    /// An answer with one socket, and a `tcp_info` of this many bytes.
     fn answer(info: usize) -> Vec<u8> {
         let attribute = |kind: u16, content: &[u8]| {
             let mut bytes = [(content.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -321,6 +319,7 @@ mod tests {
         (all, more)
     }
 
+    /// Promise see/damaged-input: Damaged input gives an error or a result, never a panic, whichever parser reads it.
     #[test]
     fn answers_of_kernels_old_and_new() {
         let socket = Socket { inode: 4242, cookie: 77, bytes: 1_234 };
@@ -343,6 +342,7 @@ mod tests {
         );
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn short_connections_tell_nothing() {
         let socket = |app: u32, n: u64| ((n as u32, n), (0, Some(AppId(app))));
@@ -362,6 +362,7 @@ mod tests {
     }
 
     /// What this process sends itself is received by it, too; a connection that is another's does not count.
+    /// Holds speed/proxies.
     #[test]
     fn bytes_of_connections_of_this_process() {
         let (mut tcp, mut notes, mut at) = (Tcp::default(), Notes::default(), Time::default());
@@ -371,7 +372,7 @@ mod tests {
         let mut bytes = || {
             at = at + Duration::from_millis(100);
             tcp.look(follower.processes(), at, &mut notes);
-            // Other tests of this process have connections that do not last.
+            // Other tests of this process have short connections.
             tcp.sums.get(&AppId(0)).map_or(0, |moved| moved.bytes) as usize
         };
         let listener = TcpListener::bind("[::1]:0").unwrap();

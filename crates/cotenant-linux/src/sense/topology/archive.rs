@@ -1,9 +1,9 @@
-//! Saves what a machine tells about its topology, to be read elsewhere: `cotenant topo --gather`.
+//! Saves a machine's topology for use elsewhere: `cotenant topo --gather`.
 //!
-//! Only files on a list are copied, all of which describe hardware. What could name users, hosts or programs is left
-//! out: no command lines (of the kernel's, `numa=` alone), no mounts, no names of cgroups (the allowed CPUs and nodes
-//! are written as those of the root cgroup), no serial numbers, no MAC addresses. hwloc reads the result too
-//! (`lstopo --input FOLDER`).
+//! Only files on a list are copied, which all describe hardware. Identifying data of users, hosts or programs are left
+//! out: no command lines (of the kernel's, `numa=` only), no mounts, no names of cgroups (the allowed CPUs and nodes
+//! are written as the root cgroup's), no serial numbers, no MAC addresses. hwloc can also read the result (`lstopo
+//! --input FOLDER`).
 
 use crate::fsroot::FsRoot;
 use crate::sense::topology::{self, ReadError};
@@ -12,10 +12,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Where sizes of memory are; what is used of it is nobody's business, and changes.
+/// Files of memory sizes; their usage is private and varies.
 const MEMORY: &[&str] = &["/proc/meminfo", "/sys/devices/system/node/node#/meminfo"];
 
-/// What is copied whole: `#` stands for any number, `*` for any name, `{a,b}` for one of several.
+/// Files copied whole: `#` stands for any number, `*` for any name, `{a,b}` for one of several.
 const FILES: &[&str] = &[
     "/sys/devices/{cpu_core,cpu_atom,cpu_lowpower}/cpus",
     "/sys/devices/system/cpu/{kernel_max,offline,online,possible,present}",
@@ -31,7 +31,7 @@ const FILES: &[&str] = &[
     "/sys/devices/system/node/node#/memory_side_cache/index#/{indexing,line_size,size,write_policy}",
 ];
 
-/// Folders of links, of which the names alone say something: which nodes are nearest to which memory.
+/// Folders of links whose names are the information: the nearest nodes of each memory.
 const LINKS: &[&str] = &["/sys/devices/system/node/node#/access#/initiators/node#"];
 
 /// Longest path that the archive's format takes without extensions.
@@ -46,16 +46,16 @@ pub enum SaveError {
     /// Something cannot be written.
     #[error("{}: {error}; give a place that can be written", .path.display())]
     Write {
-        /// What was written.
+        /// The written file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
     /// The folder is in use.
     #[error("{}: the folder is not empty; give a new one, or a name that ends in .tar", .0.display())]
     NotEmpty(PathBuf),
-    /// The archive's name leaves no room for the paths in it.
+    /// The archive's name is too long for the paths in it.
     #[error("'{0}' is too long a name for the folder in the archive; give a shorter one")]
     Name(String),
 }
@@ -104,7 +104,7 @@ pub fn save(root: &FsRoot, target: &Path) -> Result<usize, SaveError> {
     Ok(files.len())
 }
 
-/// The files of the list that are there and can be read, in order of the list.
+/// The existing, readable files of the list, in its order.
 fn copied(root: &FsRoot) -> Vec<(String, String)> {
     let read = |path: &String| Some((path.clone(), root.read(path).ok()?));
     let mut files: Vec<(String, String)> =
@@ -117,9 +117,9 @@ fn copied(root: &FsRoot) -> Vec<(String, String)> {
     for path in MEMORY.iter().flat_map(|p| expanded(root, p)) {
         filtered(&path, |line| line.contains("MemTotal").then(|| line.to_owned()));
     }
-    // Boards print their serial number among the CPUs.
+    // Boards list their serial number among the CPUs.
     filtered(&"/proc/cpuinfo".into(), |line| (!line.starts_with("Serial")).then(|| line.to_owned()));
-    // hwloc's own file for what is not in others: beside the architecture it has the host's name.
+    // hwloc's own file for further facts: besides the architecture it contains the host's name.
     filtered(&"/proc/hwloc-nofile-info".into(), |line| line.starts_with("Architecture").then(|| line.to_owned()));
     filtered(&"/proc/cmdline".into(), |line| {
         let numa: Vec<&str> = line.split_whitespace().filter(|word| word.starts_with("numa=")).collect();
@@ -128,14 +128,14 @@ fn copied(root: &FsRoot) -> Vec<(String, String)> {
     files
 }
 
-/// The paths that a pattern stands for; those without `#` and `*` need not be there.
+/// The paths of a pattern; those without `#` and `*` need not exist.
 fn expanded(root: &FsRoot, pattern: &str) -> Vec<String> {
     let parts = pattern.trim_start_matches('/').split('/');
     parts
         .fold(vec![String::new()], |paths, part| paths.iter().flat_map(|folder| matching(root, folder, part)).collect())
 }
 
-/// The paths in `folder` that a part of a pattern names; plain names and alternatives are not looked up.
+/// The paths in `folder` for a part of a pattern; plain names and alternatives are not looked up.
 fn matching(root: &FsRoot, folder: &str, part: &str) -> Vec<String> {
     let in_folder = |name: &str| format!("{folder}/{name}");
     if let Some(names) = part.strip_prefix('{').and_then(|p| p.strip_suffix('}')) {
@@ -156,8 +156,8 @@ fn matching(root: &FsRoot, folder: &str, part: &str) -> Vec<String> {
     }
 }
 
-/// Writes an archive in the format that every tar reads (POSIX ustar); owners and times are left out, so that equal
-/// machines give equal archives. The tar crate would do more than is needed here: headers of plain files.
+/// Writes an archive in the common format (POSIX ustar) without owners and times, so that equal machines give equal
+/// archives. The tar crate would be more than these plain headers need.
 fn archive(folder: &str, files: &[(String, String)], mut out: impl Write) -> io::Result<()> {
     const BLOCK: usize = 512;
     for (path, text) in files {
@@ -169,7 +169,7 @@ fn archive(folder: &str, files: &[(String, String)], mut out: impl Write) -> io:
         put(116, b"0000000\0");
         put(124, format!("{:011o}\0", text.len()).as_bytes());
         put(136, b"00000000000\0");
-        put(148, b"        "); // counts as blanks in its own sum
+        put(148, b"        "); // its own field counts as blanks in the sum
         put(156, b"0");
         put(257, b"ustar\x0000");
         let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();

@@ -8,8 +8,7 @@ use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
 
-/// The caches of these CPUs that the kernel lists, by those that it shows; machines whose sysfs lists none have none
-/// here.
+/// The caches of these CPUs listed by the kernel, through the visible ones; empty if sysfs lists none.
 pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet) -> Vec<Resource> {
     let mut caches = Vec::new();
     for cpu in shown.iter() {
@@ -25,7 +24,7 @@ pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet) -> Vec<Res
     caches
 }
 
-/// Adds them, those that cannot be in parts.
+/// Adds them, including those that need splitting.
 pub(super) fn insert(
     caches: Vec<Resource>,
     packages: &[CpuSet],
@@ -33,7 +32,7 @@ pub(super) fn insert(
     info: &CpuInfo,
     out: &mut Assembly,
 ) {
-    // Packages that have memory of their own.
+    // Packages with their own memory.
     let apart = |a: &CpuSet, b: &CpuSet| home(nodes, a).zip(home(nodes, b)).is_some_and(|(a, b)| a != b);
     for cache in caches {
         let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
@@ -50,7 +49,7 @@ pub(super) fn insert(
             out.insert(Resource { cpus: cache.cpus.and(package), os_index: None, ..cache.clone() });
         }
     }
-    // On s390 sysfs has those of cores alone.
+    // On s390 sysfs only has those of cores.
     for cache in info.caches.iter().filter(|cache| cache.shared && cache.level == 3) {
         for package in packages {
             out.insert(Resource {
@@ -93,7 +92,7 @@ fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, [online, shown]: [&CpuSet; 2]) ->
         .collect()
 }
 
-/// One cache; `None` where it is incomplete or another CPU's turn to report it.
+/// One cache; `None` if it is incomplete, or another CPU reports it.
 fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, [online, shown]: [&CpuSet; 2]) -> Option<Resource> {
     let mut cpus = fs.mask(&[format!("{folder}/shared_cpu_map")])?;
     if cpus.is_empty() {

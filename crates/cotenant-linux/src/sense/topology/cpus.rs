@@ -1,4 +1,4 @@
-//! Which CPUs there are, and their cores, clusters, dies and packages.
+//! The CPUs, and their cores, clusters, dies and packages.
 
 use super::kinds::{self, Design};
 use super::nodes::home;
@@ -13,24 +13,23 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Listed {
     /// All of them.
     pub(super) all: CpuSet,
-    /// Those that are switched on.
+    /// Online CPUs.
     pub(super) online: CpuSet,
-    /// Of these, those of which sysfs tells.
+    /// Online CPUs listed by sysfs.
     pub(super) shown: CpuSet,
-    /// Whether sysfs tells what they share.
+    /// Whether sysfs has their topology.
     pub(super) has_topology: bool,
 }
 
 impl Listed {
-    /// Sysfs tells of none of them.
+    /// Sysfs lists none of them.
     fn untold(cpus: CpuSet) -> Self {
         Self { all: cpus.clone(), online: cpus, shown: CpuSet::new(), has_topology: false }
     }
 }
 
-/// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not
-/// used; where none tells any, sysfs is of no use and the answer is `None`. `runs_on`: where this process may run, of
-/// CPUs that are online.
+/// The CPUs listed by sysfs. As in hwloc, one that is online without a topology (it is going offline) is not used; if
+/// none has any, the result is `None`. `runs_on`: online CPUs allowed for this process.
 pub(super) fn listed(
     fs: &Sysfs<'_>,
     allowed: &Allowed,
@@ -38,7 +37,7 @@ pub(super) fn listed(
     notes: &mut Assembly,
 ) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
-    // Containers may hide folders of CPUs that the kernel lets us use.
+    // Containers may hide folders of usable CPUs.
     let may = allowed.cpus.as_ref().filter(|_| allowed.is_online).or(runs_on);
     let hidden = may.filter(|_| !all.is_empty()).map_or_else(CpuSet::new, |may| may.minus(&all));
     if !hidden.is_empty() {
@@ -55,7 +54,7 @@ pub(super) fn listed(
             notes.note(format!("{CPU}/online names CPUs {without}, which have no folder there; they are left out"));
         }
         *online = online.and(&all);
-        // A list of a container's own making: what the kernel lets us use is online.
+        // A container's own list: CPUs allowed by the kernel are online.
         let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
         let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
         let task = there(allowed.task.as_ref().or(runs_on)).filter(|set| !set.intersects(online));
@@ -83,8 +82,8 @@ pub(super) fn listed(
     Some(Listed { all: all.or(&hidden), online: shown.or(&hidden), shown, has_topology: true })
 }
 
-/// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it
-/// names, else those that sysfs lists, else those of the caller.
+/// The CPUs if sysfs is hidden or has no topology: those of `/proc/cpuinfo` with its packages and cores, otherwise
+/// those listed by sysfs, otherwise the caller's.
 pub(super) fn without_sysfs(
     fs: &Sysfs<'_>,
     info: &CpuInfo,
@@ -106,7 +105,7 @@ pub(super) fn without_sysfs(
         }
         return Some(Listed::untold(from_info));
     }
-    // Kernels for one CPU tell nothing of it.
+    // Single-CPU kernels do not list it.
     let list = ["online", "possible"].iter().find_map(|file| fs.list(&format!("{CPU}/{file}")));
     if let Some(cpus) = list.filter(|cpus| !cpus.is_empty() && cpus.len() <= MAX_CPUS) {
         if cpus.len() > 1 {
@@ -124,7 +123,7 @@ pub(super) fn without_sysfs(
     Some(Listed::untold(cpus.clone()))
 }
 
-/// Whether a CPU is the first of these that sysfs shows: it tells for all.
+/// Whether a CPU is the first of these listed by sysfs, which represents all.
 pub(super) fn is_first(cpu: CpuId, of: &CpuSet, shown: &CpuSet) -> bool {
     of.and(shown).first() == Some(cpu)
 }
@@ -133,16 +132,16 @@ fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
     Resource { kind, level: 0, cpus, capacity: None, os_index, line_size: None, ways: None }
 }
 
-/// What tells packages from clusters.
+/// Facts that distinguish packages from clusters.
 pub(super) struct Told<'a> {
-    /// The CPUs of which sysfs tells.
+    /// The CPUs listed by sysfs.
     pub(super) shown: &'a CpuSet,
     pub(super) caches: &'a [Resource],
     pub(super) nodes: &'a [MemoryNode],
     pub(super) info: &'a CpuInfo,
 }
 
-/// Reads packages, dies, clusters and cores of the online CPUs; the packages.
+/// Reads packages, dies, clusters and cores of the online CPUs; returns the packages.
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut Assembly) -> Vec<CpuSet> {
     let info = told.info;
     // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
@@ -167,7 +166,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
             if kind == Kind::Core && has_compute_units && cpus.iter().any(|other| id_of(other) != id_of(cpu)) {
                 cpus = CpuSet::single(cpu);
             }
-            // Clusters and dies of one CPU are what kernels write where there are none.
+            // Kernels write clusters and dies of one CPU if there are none.
             if !is_first(cpu, &cpus, told.shown) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
                 continue;
             }
@@ -195,8 +194,8 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
     packages
 }
 
-/// Packages that are one: kernels that know no clusters call those of phones and of guests packages. With memory in
-/// common, those that share a cache are one, and those whose cores are of different designs.
+/// Joins packages: kernels without clusters report those of phones and guests as packages. With common memory, those
+/// that share a cache are one, and those with cores of different designs.
 fn joined(fs: &Sysfs<'_>, found: &[Resource], told: &Told<'_>) -> Vec<CpuSet> {
     let packages: Vec<&CpuSet> = found.iter().filter(|r| r.kind == Kind::Package).map(|r| &r.cpus).collect();
     let mut at_home: BTreeMap<Option<usize>, Vec<CpuSet>> = BTreeMap::new();

@@ -6,10 +6,10 @@ use cotenant_model::topology::efficiency::{self, CoreType, Strength};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
-/// What tells an Arm core's design: implementer and part number, and its capacity.
+/// Identity of an Arm core's design: implementer and part number, and its capacity.
 pub(super) type Design = (Option<(u32, u32)>, Option<u64>);
 
-/// That of a core; `None` where nothing is known.
+/// Of a core; `None` if unknown.
 pub(super) fn design(fs: &Sysfs<'_>, cpu: CpuId, info: &CpuInfo) -> Option<Design> {
     let register = fs.text(&Sysfs::cpu_path(cpu, "regs/identification/midr_el1"));
     let part = register.and_then(|text| parse::midr(&text)).or_else(|| info.parts.get(&cpu).copied());
@@ -17,10 +17,9 @@ pub(super) fn design(fs: &Sysfs<'_>, cpu: CpuId, info: &CpuInfo) -> Option<Desig
     (part.is_some() || capacity.is_some()).then_some((part, capacity))
 }
 
-/// The efficiency class of each online CPU; empty where all are alike or nothing is known.
+/// The efficiency class of each online CPU; empty if all are equal or unknown.
 pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeMap<CpuId, u8> {
-    // AMD's cores differ since Zen 5 (family 1Ah); before, what differs is turbo, and reading CPPC is slow. As in
-    // hwloc.
+    // AMD's cores differ since Zen 5 (family 1Ah); before, only turbo differs, and reading CPPC is slow. As in hwloc.
     if info.vendor.as_deref() == Some("AuthenticAMD") && info.family.is_none_or(|f| f < 0x1a) {
         return BTreeMap::new();
     }
@@ -28,7 +27,7 @@ pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeM
         [("cpu_lowpower", CoreType::LowPower), ("cpu_atom", CoreType::Efficient), ("cpu_core", CoreType::Performance)]
             .map(|(pmu, kind)| (fs.list(&format!("/sys/devices/{pmu}/cpus")).unwrap_or_default(), kind));
     let number = |cpu: CpuId, file: &str| fs.number(&Sysfs::cpu_path(cpu, file)).filter(|n| *n > 0);
-    // CPPC's nominal frequency only where the first CPU has no base frequency: the two are not comparable.
+    // CPPC's nominal frequency only if the first CPU has no base frequency, because the two are not comparable.
     let cppc = online.first().is_some_and(|cpu| number(cpu, "cpufreq/base_frequency").is_none());
     let strengths = online.iter().map(|cpu| {
         let number = |file: &str| number(cpu, file);

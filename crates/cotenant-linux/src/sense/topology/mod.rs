@@ -2,9 +2,8 @@
 //!
 //! Deliberately unlike hwloc:
 //! * Offline and disallowed CPUs and nodes stay in the topology, marked, instead of being removed.
-//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is
-//!   kept here.
-//! * Groups that hwloc derives from distances are not made: the distances say it.
+//! * A memory-only node has no CPUs; hwloc assigns those of the nearest nodes, which here the distances show.
+//! * Groups derived by hwloc from distances are not created.
 //! * No memory-side caches and no I/O.
 
 pub mod archive;
@@ -21,35 +20,35 @@ use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, Topol
 use cotenant_model::{CpuId, CpuSet, NodeId, parse};
 use sysfs::Sysfs;
 
-/// A machine as it was read.
+/// A machine as read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
     /// The machine.
     pub topology: Topology,
-    /// What could not be read or contradicted itself, and what was assumed in its place. One line each.
+    /// Unreadable and contradictory parts, and their replacements. One line each.
     pub notes: Vec<String>,
 }
 
 /// Why there is no topology.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no list of CPUs.
+    /// The list of CPUs is missing.
     #[error(
         "{0}: no CPU is listed; expected a folder that holds sys/devices/system/cpu, or proc/cpuinfo with processors"
     )]
     NoCpus(String),
-    /// What was read is no machine.
+    /// The result is not a valid machine.
     #[error("{path}: {error}; the dump is damaged or incomplete, gather it again")]
     Contradiction {
         /// The root.
         path: String,
-        /// What contradicts what.
+        /// The contradiction.
         #[source]
         error: TopologyError,
     },
 }
 
-/// Reads this machine. Where sysfs hides CPUs, those that the process may run on exist all the same.
+/// Reads this machine. Hidden CPUs on which this process may run are included.
 ///
 /// # Errors
 /// As [`read`].
@@ -57,8 +56,7 @@ pub fn live() -> Result<Discovered, ReadError> {
     read(&FsRoot::live(), Some(&own_cpus()))
 }
 
-/// The CPUs that this process may run on, of those that are online; where that is refused, as many as the standard
-/// library counts.
+/// The online CPUs allowed for this process; if refused, as many as the standard library counts.
 fn own_cpus() -> CpuSet {
     sys::getaffinity(0).unwrap_or_else(|_| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -68,12 +66,11 @@ fn own_cpus() -> CpuSet {
 
 /// Reads the machine below `root`. No privileges are needed.
 ///
-/// `fallback` names CPUs that exist also where sysfs and `/proc/cpuinfo` hide them, as in some containers: what
-/// `sched_getaffinity` or the count of online CPUs tells. Where nothing else is there, they form one package. A note
-/// says so.
+/// `fallback` names CPUs that exist although sysfs and `/proc/cpuinfo` hide them, as in some containers: from
+/// `sched_getaffinity` or the number of online CPUs. Without other sources they form one package, with a note.
 ///
 /// # Errors
-/// [`ReadError`] where there is no CPU, or where what is there makes no machine.
+/// [`ReadError`] without any CPU, or for an inconsistent machine.
 pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
     let place = || root.path("/").display().to_string();
     let fs = Sysfs::new(root);
@@ -126,7 +123,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
         parts.nodes.push(MemoryNode { id: NodeId(0), cpus: online, bytes, allowed: true, coord: None });
     } else {
         for node in &mut parts.nodes {
-            // Sets of nodes are written, and kept, like sets of CPUs.
+            // Sets of nodes are written and parsed like sets of CPUs.
             node.allowed = is_allowed(&allowed.mems, CpuId(node.id.0));
         }
     }

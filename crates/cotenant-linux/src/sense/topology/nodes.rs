@@ -7,7 +7,7 @@ use cotenant_model::topology::hmat::{self, Access};
 use cotenant_model::topology::{DistanceUnit, Distances, MemoryNode};
 use cotenant_model::{CpuSet, NodeId};
 
-/// What is known of memory.
+/// The memory of a machine.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) nodes: Vec<MemoryNode>,
@@ -15,13 +15,13 @@ pub(super) struct Memory {
     pub(super) accesses: Vec<Access>,
 }
 
-/// The node, by its place in the list, that has some of these CPUs.
+/// The node, by its index in the list, with some of these CPUs.
 pub(super) fn home(nodes: &[MemoryNode], cpus: &CpuSet) -> Option<usize> {
     nodes.iter().position(|node| node.cpus.intersects(cpus))
 }
 
-/// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node
-/// already (buggy firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
+/// Reads the nodes; empty without NUMA. As in hwloc, a node whose CPUs belong to an earlier node (buggy firmware) is
+/// left out, unless the user requested such nodes (`numa=fake=`).
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memory {
     let listed = match fs.list(&format!("{NODE}/online")) {
         Some(list) => list.iter().map(|n| n.0).collect(),
@@ -30,7 +30,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
     let fake = fs.text("/proc/cmdline").is_some_and(|line| line.contains("numa=fake="));
     let mut taken = CpuSet::new();
     let mut nodes = Vec::new();
-    // Which of the listed nodes are kept: the rows and columns of the distance table have one entry per listed node.
+    // The kept ones of the listed nodes: the rows and columns of the distance table have one entry per listed node.
     let mut kept = Vec::new();
     for (column, &id) in listed.iter().enumerate() {
         let folder = format!("{NODE}/node{id}");
@@ -44,7 +44,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
         }
         taken = taken.or(&cpus);
         let bytes = fs.text(&format!("{folder}/meminfo")).and_then(|text| parse::mem_total(&text));
-        // As firmware leaves them for devices that may bring memory.
+        // Reserved by firmware for devices with memory.
         if cpus.is_empty() && bytes == Some(0) {
             continue;
         }
@@ -53,7 +53,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
     }
     let accesses: Vec<Access> = nodes.iter().filter_map(|node| access(fs, node.id, out)).collect();
     let slit = if nodes.len() > 1 { distances(fs, &listed, &kept) } else { None };
-    // Nanoseconds tell more than the SLIT's ratios, which are often the same few numbers on every machine.
+    // Nanoseconds are more informative than the SLIT's ratios, which are often equal on all machines.
     let told = (nodes.len() > 1 && !accesses.is_empty()).then(|| hmat::distances(&nodes, &accesses, slit.as_ref()));
     let distances = match told {
         Some(Ok(told)) => Some(told),
@@ -69,8 +69,8 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
     Memory { nodes, distances, accesses }
 }
 
-/// How fast a node is for those nearest to it: of CPUs where the kernel tells them apart from devices (class 1, Linux
-/// 5.10 and later), else of all.
+/// Speed of a node for its nearest ones: for CPUs if the kernel separates them from devices (class 1, Linux 5.10 and
+/// later), otherwise for all.
 fn access(fs: &Sysfs<'_>, node: NodeId, out: &mut Assembly) -> Option<Access> {
     let class = |class: u32| {
         let folder = format!("{NODE}/node{node}/access{class}/initiators");
@@ -80,7 +80,7 @@ fn access(fs: &Sysfs<'_>, node: NodeId, out: &mut Assembly) -> Option<Access> {
     let (folder, initiators) = class(1).or_else(|| class(0))?;
     let mut value = |name: &str, plausible: &std::ops::RangeInclusive<u64>| {
         let path = format!("{folder}/{name}");
-        // A file that is absent or says 0 tells nothing.
+        // A missing file or 0 means unknown.
         let text = fs.text(&path)?;
         let value = parse::number(&text).ok();
         if value == Some(0) {

@@ -1,4 +1,4 @@
-//! Values of sysfs and `/proc` below a root, and the cpuset that holds the reader.
+//! Values of sysfs and `/proc` below a root, and the reader's cpuset.
 
 use crate::fsroot::FsRoot;
 use cotenant_model::parse::{self, CpusetKind};
@@ -10,23 +10,23 @@ use std::io::{self, ErrorKind};
 pub(super) const CPU: &str = "/sys/devices/system/cpu";
 pub(super) const NODE: &str = "/sys/devices/system/node";
 
-/// What the kernel lets the reader use; `None` = all.
+/// The kernel's restriction of the reader; `None`: all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowed {
     /// By its cpuset.
     pub(super) cpus: Option<CpuSet>,
     /// Memory nodes, likewise.
     pub(super) mems: Option<CpuSet>,
-    /// Whether a cpuset of that kind names CPUs that are online alone.
+    /// Whether a cpuset of that kind only names online CPUs.
     pub(super) is_online: bool,
     /// The CPUs of its own mask.
     pub(super) task: Option<CpuSet>,
 }
 
-/// Reads values; one that is absent or malformed is `None`, as sysfs differs from kernel to kernel.
+/// Reads values; absent or malformed ones are `None`, because sysfs differs between kernels.
 pub(super) struct Sysfs<'a> {
     pub(super) root: &'a FsRoot,
-    /// What is there and cannot be read, and why.
+    /// Existing but unreadable paths, with reasons.
     unread: RefCell<Vec<String>>,
 }
 
@@ -35,13 +35,13 @@ impl<'a> Sysfs<'a> {
         Self { root, unread: RefCell::default() }
     }
 
-    /// What was read of a path; what is not there is nothing to speak of.
+    /// The content of a path; a missing one is ignored.
     fn there<T>(&self, path: &str, read: io::Result<T>) -> Option<T> {
         let absent = |why: &io::Error| matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         read.map_err(|why| (!absent(&why)).then(|| self.unread.borrow_mut().push(format!("{path}: {why}")))).ok()
     }
 
-    /// One line about what is there and could not be read.
+    /// One line about an existing but unreadable path.
     pub(super) fn unread(&self) -> Option<String> {
         let unread = self.unread.borrow();
         let first = unread.first()?;
@@ -69,19 +69,19 @@ impl<'a> Sysfs<'a> {
         CpuSet::parse_list(&self.text(path)?).ok()
     }
 
-    /// The first mask that is there.
+    /// The first existing mask.
     pub(super) fn mask(&self, paths: &[String]) -> Option<CpuSet> {
         paths.iter().find_map(|path| CpuSet::parse_mask(&self.text(path)?).ok())
     }
 
-    /// Numbered entries of a folder, `prefix0`, `prefix1`, …; `None` where there is no folder.
+    /// Numbered entries of a folder, `prefix0`, `prefix1`, …; `None` without the folder.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Option<Vec<u32>> {
         let mut numbers = self.there(folder, self.root.numbered(folder, prefix))?;
         numbers.retain(|n| *n <= cotenant_model::cpuset::MAX_CPU);
         Some(numbers)
     }
 
-    /// What the kernel lets the reader use.
+    /// The kernel's restriction of the reader.
     pub(super) fn allowed(&self, notes: &mut Assembly) -> Allowed {
         let status = self.text("/proc/self/status").unwrap_or_default();
         let of_task = |key| parse::status_list(&status, key);
@@ -95,7 +95,7 @@ impl<'a> Sysfs<'a> {
         }) else {
             return allowed;
         };
-        // In a container its own group may be mounted, while the path is that of the host.
+        // In a container its own group may be mounted, with the host's path.
         let info = self.text("/proc/self/mountinfo").unwrap_or_default();
         let mounted = parse::mounted_group(&info, &mount).unwrap_or("/").trim_end_matches('/');
         let inside = cgroup.strip_prefix(mounted).filter(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -110,14 +110,14 @@ impl<'a> Sysfs<'a> {
             }
             Some(set.ok())
         };
-        // A file that is absent means nothing: the path may be that of another namespace.
+        // A missing file is ignored: the path may be of another namespace.
         allowed.cpus = read("cpus").unwrap_or(cpus);
         allowed.mems = read("mems").unwrap_or(mems);
         allowed.is_online = kind == CpusetKind::Cgroup2;
         allowed
     }
 
-    /// Where cpusets are mounted: the usual places first, as hwloc looks, then what `/proc/mounts` says.
+    /// The mount point of cpusets: the usual places first, as in hwloc, then `/proc/mounts`.
     fn cpuset_mount(&self) -> Option<(CpusetKind, String)> {
         let usual = [
             (CpusetKind::Cgroup2, "/sys/fs/cgroup", "cpuset.cpus.effective"),

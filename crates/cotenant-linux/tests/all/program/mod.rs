@@ -1,4 +1,4 @@
-//! A program to observe: this very binary, started again, that does what it is told line by line.
+//! A program to observe: this very binary, started again, with an action for each line of input.
 
 pub mod orders;
 mod reports;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MARK: &str = "COTENANT_TEST_PROGRAM";
 
-/// A program that runs; killed on drop.
+/// A running program; killed on drop.
 pub struct Program {
     child: Child,
     stdin: ChildStdin,
@@ -20,7 +20,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with so many threads, the leader included, and waits until all of them live.
+    /// Starts it with this number of threads, including the leader, and waits until all of them live.
     pub fn start(threads: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(MARK, threads.to_string()).process_group(0);
@@ -45,17 +45,17 @@ impl Program {
         self.child.id()
     }
 
-    /// Tells it to do something, without waiting.
+    /// Sends it a command, without waiting.
     pub fn tell(&mut self, what: &str) {
         writeln!(self.stdin, "{what}").unwrap();
     }
 
-    /// Lets one of its threads, not the leader, do it.
+    /// Makes one of its threads, not the leader, do it.
     pub fn tell_thread(&mut self, what: &str) {
         self.tell(&format!("thread {what}"));
     }
 
-    /// Tells it to do something and waits until it is done.
+    /// Sends it a command and waits for the answer.
     pub fn ask(&mut self, what: &str) -> String {
         self.tell(what);
         self.answer()
@@ -65,7 +65,7 @@ impl Program {
         self.answers.recv_timeout(Duration::from_secs(300)).expect("the program answers")
     }
 
-    /// The answer to what it was told, if there is one yet.
+    /// The answer to the last command, if there is one yet.
     pub fn answered(&self) -> Option<String> {
         match self.answers.try_recv() {
             Ok(answer) => Some(answer),
@@ -74,12 +74,12 @@ impl Program {
         }
     }
 
-    /// Its CPU time by its own account, microseconds.
+    /// CPU time by its own count, microseconds.
     pub fn cpu_us(&mut self) -> u64 {
         self.ask("usage").parse().unwrap()
     }
 
-    /// Kills it; it stays a zombie as long as this lives.
+    /// Kills it; it stays a zombie until this is dropped.
     pub fn kill_without_reaping(&self) {
         kill(self.pid());
     }
@@ -104,7 +104,7 @@ pub fn threads_of(pid: u32) -> BTreeSet<u32> {
     entries.map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
-/// Waits until no more threads than these are left: one is joined a moment before the kernel has taken it off the list.
+/// Waits until no more threads than these are left: one is joined shortly before the kernel removes it from the list.
 fn await_joined(left: usize) {
     while threads_of(std::process::id()).len() > left {
         std::thread::yield_now();
@@ -115,7 +115,7 @@ fn answer(text: impl std::fmt::Display) {
     println!("answer: {text}");
 }
 
-/// What a thread other than the leader may be told.
+/// Commands for a thread other than the leader.
 enum Job {
     Burn(Duration),
     Do(String),
@@ -154,7 +154,7 @@ fn burn(time: Duration) {
     }
 }
 
-/// Hands a byte to another thread and takes it back, so many times. The other thread stays.
+/// Passes a byte to another thread and back, so many times. The other thread stays.
 fn hand_over(times: usize) {
     let (mut from_us, mut to_it) = std::io::pipe().unwrap();
     let (mut from_it, mut to_us) = std::io::pipe().unwrap();
@@ -188,7 +188,7 @@ fn replace(what: &str) -> ! {
     panic!("{}", command.exec());
 }
 
-/// What it is told next; leaves standard input unlocked.
+/// The next command; leaves standard input unlocked.
 fn next_line() -> Option<String> {
     let mut line = String::new();
     let got = std::io::stdin().read_line(&mut line).ok()?;
@@ -205,7 +205,7 @@ pub fn run_if_asked() {
 
 /// The program.
 fn run(threads: usize) {
-    // SAFETY: takes plain numbers. Whatever goes wrong in the test that started it, this program ends.
+    // SAFETY: takes plain numbers. This program ends whenever its test does.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (done, finished) = channel();
     let mut workers: Vec<Worker> = (1..threads).map(|_| worker(done.clone())).collect();
@@ -294,7 +294,7 @@ fn run(threads: usize) {
                 continue;
             }
             "leave" => {
-                // Somebody has to listen on.
+                // Commands must still be read.
                 let worker = workers.remove(0);
                 std::thread::spawn(move || {
                     while let Some(line) = next_line() {
@@ -302,7 +302,7 @@ fn run(threads: usize) {
                         worker.jobs.send(Job::Do(what)).unwrap();
                     }
                 });
-                // SAFETY: ends this thread alone; nothing on its stack is used by others, who own what they use.
+                // SAFETY: ends this thread only; other threads use nothing on its stack.
                 unsafe { libc::syscall(libc::SYS_exit, 0) };
             }
             "thread" => workers[0].jobs.send(Job::Do(argument.to_owned())).unwrap(),

@@ -1,4 +1,4 @@
-//! A program that obeys orders, one that gives them, and how either finds the other.
+//! A program that obeys orders, one that sends them, and how each finds the other.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;
@@ -26,7 +26,7 @@ pub fn obey() {
     });
 }
 
-/// Orders a process to nap for ever, 20 ms ahead each time.
+/// Orders a process to nap forever, 20 ms ahead each time.
 pub fn give(pid: u32) {
     let orders = of(pid).unwrap().expect("it has marks");
     std::thread::spawn(move || {

@@ -1,11 +1,11 @@
-//! Reports as no honest program makes them.
+//! Reports that no honest program makes.
 
 use cotenant_rt::layout::{BYTES, MAGIC, NAME, SEALS};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 
-/// Opens a file in memory under libcotenant's name that is wrong in one way, or has so many children do it.
+/// Opens a file in memory under libcotenant's name with one fault, or makes this many children do it.
 pub fn forge(how: &str) {
     if let Some(children) = how.strip_prefix("in children ") {
         return lie(children.parse().unwrap());
@@ -33,7 +33,7 @@ pub fn forge(how: &str) {
         file.write_all_at(&number.to_ne_bytes(), at).unwrap();
     }
     file.write_all_at(&start.to_ne_bytes(), 32).unwrap();
-    file.write_all_at(&u64::MAX.to_ne_bytes(), 8192).unwrap(); // units, more than there can be
+    file.write_all_at(&u64::MAX.to_ne_bytes(), 8192).unwrap(); // more units than possible
     let mode = if how == "mode" { 0o666 } else { 0o600 };
     let seals = if how == "unsealed" { libc::F_SEAL_GROW } else { SEALS };
     // SAFETY: takes plain numbers and a descriptor that is open.
@@ -47,9 +47,9 @@ pub fn forge(how: &str) {
     let _ = file.into_raw_fd(); // stays open
 }
 
-/// A child that reports so many units and stays; its process id.
+/// A child that reports so many units and stays; returns its process id.
 pub fn fork(units: u64) -> i32 {
-    // SAFETY: the child calls what is made for that, and nothing else.
+    // SAFETY: the child calls only functions made for that.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -63,7 +63,7 @@ pub fn fork(units: u64) -> i32 {
     }
 }
 
-/// Children that stay, each with memory of which it claims much more than there is.
+/// Children that stay, each with memory that claims a much larger content than exists.
 fn lie(children: usize) {
     for _ in 0..children {
         // SAFETY: this process has one thread.
@@ -81,7 +81,7 @@ fn lie(children: usize) {
 
 /// Ends such a child.
 pub fn end(pid: i32) {
-    // SAFETY: takes plain numbers; nobody asks for the status.
+    // SAFETY: takes plain numbers; the status is not needed.
     unsafe {
         libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);

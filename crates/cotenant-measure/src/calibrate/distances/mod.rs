@@ -1,4 +1,4 @@
-//! The part `distances`: how long a load takes from each core to each memory.
+//! The part `distances`: load latency from each core to each memory.
 
 use super::bench::{Bench, Load, alone};
 use super::found::{Calibration, Values};
@@ -8,18 +8,18 @@ use cotenant_model::topology::latency::{LatencyRow, MemoryLatencies};
 use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
 use std::collections::BTreeMap;
 
-/// Loads per round at most, where coarser rows do: each takes half a second or more with laying out its memory, and
-/// there are five rounds.
+/// Limit of loads per round before rows get coarser: each takes half a second or more with initialization, over five
+/// rounds.
 const MOST_CELLS: usize = 64;
 
-/// The nodes whose memory may be used.
+/// The nodes with usable memory.
 fn columns(topology: &Topology) -> Vec<NodeId> {
     let usable = topology.nodes().iter().filter(|node| node.allowed && node.bytes != Some(0));
     usable.map(|node| node.id).collect()
 }
 
-/// A CPU to measure, and the CPUs that it stands for: cores, where that is affordable, else the parts of last-level
-/// caches on a node, else nodes.
+/// A CPU to measure, and the CPUs that it represents: cores if affordable, otherwise parts of last-level caches on a
+/// node, otherwise nodes.
 fn rows(plan: &Plan<'_>, columns: usize) -> Vec<(CpuId, CpuSet)> {
     let t = plan.topology;
     let core = |cpu| (None, None, t.core_of(cpu));
@@ -44,7 +44,7 @@ fn name(from: CpuId, to: NodeId) -> String {
     format!("memory {from} {to}")
 }
 
-/// Measures each cell once; false where it shall end.
+/// Measures each cell once; false to stop.
 pub(super) fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Values, done: f64) -> bool {
     let columns = columns(plan.topology);
     if columns.len() < 2 {
@@ -67,7 +67,7 @@ pub(super) fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values
     true
 }
 
-/// A matrix as a whole or none: what was not measured cannot be compared with what was.
+/// A partial matrix cannot be compared, so it is all or nothing.
 pub(super) fn conclude(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let nodes = columns(plan.topology);
     if nodes.len() < 2 {

@@ -5,10 +5,10 @@ use cotenant_model::ids::CpuId;
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::Parts;
 
-/// Loads take so long, in turn from round to round; some nodes refuse.
+/// Load latencies, cycling from round to round; some nodes refuse.
 pub struct Memories {
     ns: fn(CpuId, NodeId) -> f64,
-    /// Between the fastest and the slowest round, as a factor.
+    /// Factor between the fastest and the slowest round.
     drift: f64,
     refuses: Option<NodeId>,
     loads: Vec<(CpuId, NodeId)>,
@@ -69,6 +69,7 @@ fn latency(cpu: CpuId, node: NodeId) -> f64 {
     base + if cpu.0 / 2 == 3 { 20.0 } else { 0.0 }
 }
 
+/// Holds measure/calibration.
 #[test]
 fn latencies_that_were_built_in_become_the_distance() {
     let t = machine(THREE);
@@ -96,6 +97,7 @@ fn latencies_that_were_built_in_become_the_distance() {
     assert!(of(0)[1] + 15.0 < of(4)[0] && of(0)[2] + 40.0 < of(4)[2], "there is not as far as back");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn large_machines_are_measured_by_cache_and_node() {
     let synthetic = |text: &str| machine(&format!("synthetic = '{text}'"));
@@ -111,6 +113,7 @@ fn large_machines_are_measured_by_cache_and_node() {
     assert_eq!(count(&synthetic("package:8 [numa] l3:4 core:8 pu:1")), 8, "256 cells by cache: by node");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn what_cannot_be_measured_is_left_out_with_the_reason() {
     let t = machine(THREE);
@@ -121,7 +124,7 @@ fn what_cannot_be_measured_is_left_out_with_the_reason() {
     assert_eq!(closed.loads.len(), 2, "once is enough");
     let mut noisy = Memories { drift: 1.5, ..Memories::new(latency) };
     assert_eq!(reason(&of(&t, &mut noisy)), "12 of 12 latencies differ by more than a quarter from round to round");
-    // Nodes that hold no memory, or none for us, are no columns.
+    // Nodes without usable memory are no columns.
     let mut parts: Parts = t.parts().clone();
     parts.nodes[1].bytes = Some(0);
     parts.nodes[2].allowed = false;

@@ -1,37 +1,36 @@
-//! Which CPUs share what, from core-to-core latencies alone: in virtual machines the system's own description is
-//! often wrong.
+//! Shared resources from core-to-core latencies alone, because virtual machines often have a wrong description.
 //!
-//! CPUs are joined by average linkage of the logarithms of their latencies (UPGMA; Sokal and Michener 1958), so that
-//! one bad measurement among many moves little. Where the heights of consecutive joins leap, a level of sharing ends.
-//! Packages are also recognised by whom their caches are far from: on machines that keep a line's home on one
-//! package, two caches of the other package are nearly as far from each other as from the first.
+//! CPUs are joined by average linkage of the logarithms of their latencies (UPGMA; Sokal and Michener 1958), so that a
+//! single bad measurement matters little. A jump between the heights of consecutive joins ends a level of sharing.
+//! Packages are also recognised by equal distances to other caches: on machines that keep a line's home on one package,
+//! two caches of the other package are nearly as far from each other as from the first.
 
 use crate::parse::Located;
 use crate::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 
-/// A level ends where the next join is at least so many times as slow. Levels of the machines that were looked at
-/// leap by 1.36 and more; what leaps by up to 1.27 are kinds of cores and parts of a mesh.
+/// A level ends where the next join is at least this factor slower. Levels of known machines jump by 1.36 or more;
+/// jumps up to 1.27 are kinds of cores and parts of a mesh.
 const LEAP: f64 = 1.3;
 
-/// The same where some groups grew and others did not, as when one half of a machine is seen through the other.
+/// The same if only some groups grew, as when one half of a machine is seen through the other.
 const PARTIAL_LEAP: f64 = 2.0;
 
-/// Fraction of the pairs that must lie on their side of a level's limit.
+/// Fraction of the pairs that must be on their side of a level's limit.
 const CLEAR: f64 = 0.8;
 
-/// Threads of one core exchange a line through their common first-level cache: below so many nanoseconds, where a
-/// common second- or third-level cache takes 20 and more.
+/// Threads of one core exchange a line through their first-level cache: below this many nanoseconds; a common second-
+/// or third-level cache takes 20 or more.
 const CORE_BELOW_NS: f64 = 20.0;
 
-/// Threads of a core at most. (POWER9 shows its pairs of cores with eight threads at the same latency: those share a
+/// Limit of threads per core. (POWER9 shows its pairs of cores with eight threads at the same latency: those share a
 /// cache.)
 const CORE_AT_MOST: usize = 4;
 
-/// Caches of different packages differ at least so much, as a mean ratio, in how far they are from the others.
+/// Caches of different packages differ at least by this mean ratio in their distances to the others.
 const OTHER_PACKAGE: f64 = 1.15;
 
-/// One-way latencies between CPUs, in nanoseconds; what was not measured is absent.
+/// One-way latencies between CPUs, in nanoseconds; unmeasured ones are absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latencies {
     cpus: Vec<CpuId>,
@@ -51,10 +50,10 @@ impl Latencies {
         &self.cpus
     }
 
-    /// Sets the latency between two positions, both ways. What is not positive and finite counts as not measured.
+    /// Sets the latency between two positions, both ways. Non-positive and non-finite values count as not measured.
     ///
     /// # Panics
-    /// Where there is no such position.
+    /// If there is no such position.
     pub fn set(&mut self, a: usize, b: usize, ns: f64) {
         let n = self.cpus.len();
         assert!(a < n && b < n, "positions {a} and {b} of {n}");
@@ -62,16 +61,16 @@ impl Latencies {
         (self.ns[a * n + b], self.ns[b * n + a]) = (ns, ns);
     }
 
-    /// The latency between two positions, where it was measured.
+    /// The latency between two positions, if measured.
     pub fn get(&self, a: usize, b: usize) -> Option<f64> {
         self.ns.get(a * self.cpus.len() + b).copied().filter(|ns| !ns.is_nan())
     }
 
-    /// Reads comma-separated rows, of which only the part below the diagonal is needed: row and column `n` are CPU
-    /// `n`. Empty cells and zeros were not measured. This is what the common core-to-core benchmarks write.
+    /// Reads comma-separated rows, of which only the part below the diagonal is needed: row and column `n` are CPU `n`.
+    /// Empty cells and zeros mean not measured. Common core-to-core benchmarks write this format.
     ///
     /// # Errors
-    /// [`Located`] names the line and place of the first cell that is no number.
+    /// [`Located`] names the line and place of the first non-numeric cell.
     pub fn parse(text: &str) -> Result<Self, Located> {
         let rows: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let mut latencies = Self::new((0..rows.len() as u32).map(CpuId).collect());
@@ -96,19 +95,19 @@ impl Latencies {
     }
 }
 
-/// What the members of a group share.
+/// The resource shared by a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A core: they are its hardware threads.
+    /// A core, with its hardware threads.
     Core,
     /// A last-level cache.
     Llc,
-    /// Something between a last-level cache and a package.
+    /// A level between a last-level cache and a package.
     Die,
     /// A package.
     Package,
-    /// A last-level cache, and perhaps the whole package: latencies alone cannot tell two packages from two caches of
+    /// A last-level cache, perhaps a whole package: latencies alone do not distinguish two packages from two caches of
     /// one.
     LlcOrPackage,
 }
@@ -116,7 +115,7 @@ pub enum Role {
 /// One level of sharing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// What is shared.
+    /// The shared resource.
     pub role: Role,
     /// The CPUs that share it, by lowest CPU; every CPU is in some group.
     pub groups: Vec<CpuSet>,
@@ -124,12 +123,12 @@ pub struct Level {
     pub within_ns: f64,
     /// Median latency between groups, nanoseconds.
     pub between_ns: f64,
-    /// Fraction of the pairs that lie on their side of the limit, 0–1.
+    /// Fraction of the pairs on their side of the limit, 0–1.
     pub clear: f64,
 }
 
-/// Finds the levels of sharing, from the core outward. Empty where the latencies show none: one last-level cache, no
-/// second hardware threads, or too much noise to tell.
+/// Finds the levels of sharing, from the core outward. Empty if the latencies show none: one last-level cache, no
+/// second hardware threads, or too much noise.
 pub fn find(latencies: &Latencies) -> Vec<Level> {
     let n = latencies.cpus.len();
     let ln: Vec<f64> = latencies.ns.iter().map(|ns| ns.ln()).collect();
@@ -176,8 +175,8 @@ pub fn find(latencies: &Latencies) -> Vec<Level> {
 struct Cut {
     /// The group of each, named by one of its members.
     group: Vec<usize>,
-    /// How much slower the next join is. Where one cut leaves nearly as many groups as the one before (three of five
-    /// or more), noise has split what is one level, and the higher leap shows it.
+    /// Slowdown of the next join. If one cut leaves nearly as many groups as the previous (at least three of five),
+    /// noise has split one level, which the larger jump shows.
     leap: f64,
     clear: f64,
 }
@@ -188,15 +187,15 @@ impl Cut {
     }
 }
 
-/// Two clusters become one: `b` becomes part of `a`.
+/// Merges cluster `b` into `a`.
 struct Join {
     height: f64,
     a: usize,
     b: usize,
 }
 
-/// Average linkage. `distances` row by row, NaN where unknown; stops where nothing is known between the clusters that
-/// are left.
+/// Average linkage. `distances` row by row, NaN if unknown; stops when the distances between the remaining clusters are
+/// unknown.
 fn agglomerate(n: usize, distances: &[f64]) -> Vec<Join> {
     let known = |d: f64| if d.is_nan() { (0.0, 0.0) } else { (d, 1.0) };
     let (mut sum, mut count): (Vec<f64>, Vec<f64>) = distances.iter().map(|d| known(*d)).unzip();
@@ -257,7 +256,7 @@ fn clearness(n: usize, distances: &[f64], group: &[usize], limit: f64) -> f64 {
     (0..2).filter(|i| all[*i] > 0.0).map(|i| right[i] / all[i]).fold(1.0, f64::min)
 }
 
-/// Joins groups that are equally far from the others, where that makes clearly fewer of them.
+/// Joins groups with equal distances to the others, if that clearly reduces their number.
 fn by_profile(n: usize, ln: &[f64], inner: &[usize]) -> Option<Cut> {
     let mut units: Vec<usize> = inner.to_vec();
     units.sort_unstable();
@@ -297,7 +296,7 @@ fn by_profile(n: usize, ln: &[f64], inner: &[usize]) -> Option<Cut> {
     Some(Cut { group, leap: leap(k), clear })
 }
 
-/// Describes each level: its groups and how fast it is. Everything but a core is called a die.
+/// Describes each level: its groups and latency. Levels above a core are named die.
 fn describe<'a>(latencies: &Latencies, found: impl Iterator<Item = &'a Cut>) -> Vec<Level> {
     let n = latencies.cpus.len();
     let mut levels: Vec<Level> = Vec::new();

@@ -1,5 +1,4 @@
-//! Measured latencies of memory: what calibration finds of a machine, or who runs it knows, and how they become its
-//! distances.
+//! Measured memory latencies, from calibration or the operator, and their use as distances.
 
 use super::{DistanceUnit, Distances, MemoryNode, Parts, Topology};
 use crate::stats::median::middle;
@@ -7,7 +6,7 @@ use crate::{CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Idle latencies of loads from CPUs to memory nodes. Without rows it says nothing.
+/// Idle latencies of loads from CPUs to memory nodes. Without rows it is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryLatencies {
@@ -17,7 +16,7 @@ pub struct MemoryLatencies {
     pub rows: Vec<LatencyRow>,
 }
 
-/// From some CPUs that see memory alike.
+/// From some CPUs with equal access to memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyRow {
@@ -25,19 +24,19 @@ pub struct LatencyRow {
     pub cpus: CpuSet,
     /// To the memory of each of [`MemoryLatencies::nodes`], ns.
     pub ns: Vec<f64>,
-    /// How far another measurement may lie from each of these to either side, ns; absent where nobody knows.
+    /// Tolerance of another measurement to either side, ns; absent if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread_ns: Vec<f64>,
 }
 
-/// A latency, and how far from it the truth may be to either side; ns.
+/// A latency with its error to either side; ns.
 #[derive(Clone, Copy)]
 struct Cell {
     ns: f64,
     spread: f64,
 }
 
-/// Why measured latencies are not those of a machine.
+/// Why measured latencies do not fit a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// A column without a node.
@@ -46,13 +45,13 @@ pub enum Unfit {
     /// A node without a column.
     #[error("no latency of node {0}, which holds memory")]
     Untold(NodeId),
-    /// CPUs of which nothing is said, nor of any other of their node.
+    /// CPUs without a row, also of any other CPU of their node.
     #[error("no latency from CPUs {0}")]
     NoRow(CpuSet),
 }
 
 impl MemoryLatencies {
-    /// What is wrong with it whatever the machine; one line.
+    /// A fault independent of the machine; one line.
     pub fn fault(&self) -> Option<String> {
         let mut cpus = CpuSet::new();
         if self.nodes.iter().collect::<BTreeSet<_>>().len() != self.nodes.len() {
@@ -74,17 +73,16 @@ impl MemoryLatencies {
         None
     }
 
-    /// The machine with these as its distances; `source` says where they come from. Nodes that hold no memory, or
-    /// none for us, are as far as the farthest that was measured; CPUs that were not measured are as far as the first
-    /// of their node that was.
+    /// The machine with these as its distances; `source` is their origin. Nodes without usable memory get the distance
+    /// of the farthest measured one; unmeasured CPUs that of the first measured one of their node.
     ///
-    /// What the measurement cannot tell apart is made equal, so that no task prefers a core, and no two nodes differ,
-    /// by noise alone: the cores of a node, else those of a last-level cache, whose intervals have a value in common
-    /// for every memory get the median of theirs; and of all cells, from the least on, those that are no farther from
-    /// the least of their group than the spread get the median of the group.
+    /// Differences within the error are removed, so that noise alone neither separates nodes nor attracts tasks to a
+    /// core. Cores of a node, otherwise of a last-level cache, with overlapping intervals for every memory get the
+    /// median of theirs. Then cells within the spread of their group's least one, from the least on, get the group's
+    /// median.
     ///
     /// # Errors
-    /// [`Unfit`], where they are of another machine.
+    /// [`Unfit`], if they belong to another machine.
     pub fn applied(&self, topology: &Topology, source: &str) -> Result<Topology, Unfit> {
         if self.rows.is_empty() {
             return Ok(topology.clone());
@@ -117,7 +115,7 @@ impl MemoryLatencies {
         even_out_cells(&mut rows);
         let mut rows: Vec<Vec<f64>> = rows.iter().map(|row| row.iter().map(|cell| cell.ns).collect()).collect();
         if rows.len() == nodes.len() {
-            // As many rows as nodes are taken as rows of nodes. From where no CPU is nobody looks.
+            // As many rows as nodes count as rows of nodes. Rows of nodes without CPUs are not used.
             let first = |node: &MemoryNode| node.cpus.first().and_then(|cpu| topology.core_of(cpu));
             rows = nodes.iter().map(|node| rows[first(node).unwrap_or(0)].clone()).collect();
         }
@@ -127,7 +125,7 @@ impl MemoryLatencies {
     }
 }
 
-/// One row for the cores of a node that cannot be told apart, else for those of its last-level caches.
+/// One row for indistinguishable cores of a node, otherwise of its last-level caches.
 fn even_out_cores(topology: &Topology, rows: &mut [Vec<Cell>]) {
     let place = |core: usize| {
         let cpu = topology.cores()[core].first();
@@ -144,7 +142,7 @@ fn even_out_cores(topology: &Topology, rows: &mut [Vec<Cell>]) {
     }
 }
 
-/// Gives these cores one row, where their intervals have a value in common for every memory; whether they have.
+/// Gives these cores one row, if their intervals overlap for every memory; returns whether they did.
 fn even_out(rows: &mut [Vec<Cell>], cores: &[usize]) -> bool {
     let columns = rows[cores[0]].len();
     let of = |rows: &[Vec<Cell>], column: usize| cores.iter().map(|&core| rows[core][column]).collect::<Vec<_>>();
@@ -166,7 +164,7 @@ fn even_out(rows: &mut [Vec<Cell>], cores: &[usize]) -> bool {
     alike
 }
 
-/// One value for cells that cannot be told from the least of their group.
+/// One value for cells that are indistinguishable from the least of their group.
 fn even_out_cells(rows: &mut [Vec<Cell>]) {
     let mut cells: Vec<&mut Cell> = rows.iter_mut().flatten().collect();
     cells.sort_by(|a, b| a.ns.total_cmp(&b.ns));

@@ -11,7 +11,7 @@ fn measured(nodes: &[u32], rows: &[LatencyRow]) -> MemoryLatencies {
     MemoryLatencies { nodes: nodes.iter().map(|n| NodeId(*n)).collect(), rows: rows.to_vec() }
 }
 
-/// Four CPUs, two per node, and a third node of memory alone; the SLIT says that both are equally far from it.
+/// Four CPUs, two per node, and a third, memory-only node, equally far from both by the SLIT.
 fn three() -> Topology {
     let slit = slit(&[&[10.0, 21.0, 24.0], &[21.0, 10.0, 24.0], &[24.0, 24.0, 10.0]]);
     let nodes = vec![node(0, "0-1"), node(1, "2-3"), node(2, "")];
@@ -22,6 +22,7 @@ fn rows(t: &Topology) -> Vec<Vec<f64>> {
     t.parts().distances.as_ref().unwrap().rows.clone()
 }
 
+/// Holds place/mesh.
 #[test]
 fn they_take_the_place_of_what_the_firmware_tells() {
     let t = three();
@@ -36,6 +37,7 @@ fn they_take_the_place_of_what_the_firmware_tells() {
     assert_eq!(MemoryLatencies::default().applied(&t, "a test").unwrap(), t, "nothing said, nothing changed");
 }
 
+/// Holds place/mesh.
 #[test]
 fn those_of_another_machine_are_refused() {
     let t = three();
@@ -44,7 +46,7 @@ fn those_of_another_machine_are_refused() {
     assert_eq!(of(&[0, 1, 3], &[a.clone(), b]), "there is no memory node 3 here");
     assert_eq!(of(&[0, 1], &[row("0-3", &[90.0, 90.0], &[])]), "no latency of node 2, which holds memory");
     assert_eq!(of(&[0, 1, 2], &[a]), "no latency from CPUs 2");
-    // A core that was not measured is as far as another one of its node.
+    // An unmeasured core gets the distance of another one of its node.
     let some = measured(&[0, 1, 2], &[row("1", &[90.0, 140.0, 250.0], &[]), row("2", &[140.0, 90.0, 250.0], &[])]);
     let t = some.applied(&t, "").unwrap();
     assert_eq!((t.distance(CpuId(0), 1), t.distance(CpuId(3), 1)), (Some(140.0), Some(90.0)));
@@ -61,11 +63,12 @@ fn memory_that_nobody_can_use_needs_no_latency() {
     assert!(two.applied(&Topology::new(parts).unwrap(), "").is_ok());
 }
 
+/// Holds place/mesh.
 #[test]
 fn noise_makes_no_difference() {
     let t = three();
     let all = |rows: &[LatencyRow]| rows_of(&measured(&[0, 1, 2], rows).applied(&t, "").unwrap());
-    // Two cores of a node within their spreads: one row. Both nodes see each other alike, and the third one not.
+    // Two cores of a node within their spreads: one row. Both nodes see each other alike, but not the third one.
     let noisy = all(&[
         row("0", &[90.0, 140.0, 250.0], &[2.0, 3.0, 4.0]),
         row("1", &[91.0, 142.0, 248.0], &[2.0, 3.0, 4.0]),
@@ -98,7 +101,7 @@ fn rows_of(t: &Topology) -> Vec<Vec<f64>> {
 
 #[test]
 fn as_many_cores_as_nodes_are_rows_of_nodes() {
-    // Two cores on node 0, and a node of memory alone: two rows are taken as those of the nodes.
+    // Two cores on node 0, and a memory-only node: two rows count as those of the nodes.
     let nodes = vec![node(0, "0-1"), node(1, "")];
     let t = Topology::new(Parts { cpus: cpus(2), nodes, ..Parts::default() }).unwrap();
     let t = measured(&[0, 1], &[row("0-1", &[90.0, 250.0], &[])]).applied(&t, "").unwrap();

@@ -2,22 +2,22 @@
 
 use super::super::Kind;
 
-/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over
-/// in memory, but each costs a comparison in every canonical form.
+/// Limit of symmetries listed between units: those of an 8-dimensional hypercube would fit a hundred times over in
+/// memory, but each costs a comparison in every canonical form.
 pub const MAX_SKELETON: usize = 1 << 14;
 
-/// A vertex of the tree, or a group of siblings, as symmetries see it. Positions are indexes into [`Symmetry::cpus`].
+/// A vertex of the tree, or a group of siblings, for symmetries. Positions are indexes into [`Symmetry::cpus`].
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// Blocks of one type are isomorphic as trees.
     pub kind: u32,
-    /// Its CPUs so that the k-th of one block corresponds to the k-th of another of its type.
+    /// Its CPUs in an order that corresponds between blocks of one type.
     pub leaves: Vec<u32>,
     /// Children that may be permuted at will among each other.
     pub classes: Vec<Vec<usize>>,
-    /// Whether all isomorphic siblings below may be swapped: all its tree symmetries are symmetries.
+    /// Whether all isomorphic siblings below may be swapped, so that all its tree symmetries are symmetries.
     pub free: bool,
-    /// The package or cache class that it is one of, as [`Symmetry::is_balanced`] counts them.
+    /// Its package or cache class, as counted by [`Symmetry::is_balanced`].
     pub level: Option<(Kind, u8)>,
 }
 

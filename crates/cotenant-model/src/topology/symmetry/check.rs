@@ -4,12 +4,12 @@ use super::label::{Label, Labels, node_label};
 use crate::topology::Kind;
 use crate::{CpuId, Topology};
 
-/// Most steps in the search for a permutation of memory nodes that goes with one of CPUs.
+/// Limit of steps in the search for a permutation of memory nodes that matches one of CPUs.
 const NODE_STEPS: usize = 10_000;
 
 const NONE: u32 = u32::MAX;
 
-/// The machine by positions, as checks need it.
+/// The machine by positions, for checks.
 #[derive(Debug)]
 pub(super) struct Checker<'t> {
     topology: &'t Topology,
@@ -19,16 +19,16 @@ pub(super) struct Checker<'t> {
     /// Per position: the memory nodes that hold it.
     nodes_of: Vec<Vec<u32>>,
     node_labels: Vec<Label>,
-    /// Per position: its row of the distance matrix, where the matrix has one row per core.
+    /// Per position: its row of the distance matrix, if that has one row per core.
     core_row: Option<Vec<usize>>,
     /// The permutation under test, dense; the identity between tests.
     to: Vec<u32>,
 }
 
-/// How two positions are related: what every symmetry preserves.
+/// The relation of two positions, preserved by every symmetry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Relation {
-    /// Which classes of resources (of the first 64) have them in one resource.
+    /// The classes of resources (of the first 64) that share one resource between them.
     shared: u64,
     hops: Option<u32>,
     there: Option<f64>,
@@ -36,7 +36,7 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// Bits that depend on the relation alone.
+    /// Bits of the relation only.
     pub(super) fn mixed(self) -> u64 {
         let bits = |d: Option<f64>| d.map_or(0, |d| d.to_bits() | 1);
         [u64::from(self.hops.map_or(0, |h| h + 1)), bits(self.there), bits(self.back)]
@@ -86,8 +86,8 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// Whether the permutation that moves these positions, and only these, is a symmetry. The labels of CPUs are the
-    /// caller's business: isomorphic blocks agree in them.
+    /// Whether the permutation that moves exactly these positions is a symmetry. Labels of CPUs are the caller's
+    /// responsibility: isomorphic blocks agree in them.
     pub(super) fn is_symmetry(&mut self, moves: &[(u32, u32)]) -> bool {
         for &(from, to) in moves {
             self.to[from as usize] = to;
@@ -102,8 +102,7 @@ impl<'t> Checker<'t> {
     fn keeps_resources(&self, moves: &[(u32, u32)]) -> bool {
         let resources = self.topology.resources();
         self.member.iter().all(|member| {
-            // (resource, where it goes) of every move; each resource must go to one place, and to itself unless it
-            // moves whole.
+            // (resource, target) of every move; each resource must have one target, and itself unless it moves whole.
             let mut goes: Vec<(u32, u32)> =
                 moves.iter().map(|&(from, to)| (member[from as usize], member[to as usize])).collect();
             goes.sort_unstable();
@@ -133,7 +132,7 @@ impl<'t> Checker<'t> {
         })
     }
 
-    /// Whether some permutation of the memory nodes goes with the one of CPUs.
+    /// Whether some permutation of the memory nodes matches the one of CPUs.
     fn keeps_nodes(&self, moves: &[(u32, u32)]) -> bool {
         let nodes = self.topology.nodes();
         let stay = moves.iter().all(|&(from, to)| self.nodes_of[from as usize] == self.nodes_of[to as usize]);
@@ -165,7 +164,7 @@ impl<'t> Checker<'t> {
         self.assign_nodes(&candidates, &mut chosen, &mut 0)
     }
 
-    /// Whether node `i` is to every CPU what node `j` is to the CPU that it moves to.
+    /// Whether node `i` relates to every CPU as node `j` does to that CPU's image.
     fn reaches_alike(&self, i: usize, j: usize, mut moves: impl Iterator<Item = (u32, u32)>) -> bool {
         let nodes = self.topology.nodes();
         let rows = self.topology.parts().distances.as_ref().map(|d| &d.rows);
@@ -210,13 +209,13 @@ impl<'t> Checker<'t> {
         false
     }
 
-    /// The distance matrix, where it has one row per node.
+    /// The distance matrix, if it has one row per node.
     fn node_rows(&self) -> Option<&'t Vec<Vec<f64>>> {
         let distances = self.topology.parts().distances.as_ref()?;
         self.core_row.is_none().then_some(&distances.rows)
     }
 
-    /// How two positions are related.
+    /// The relation of two positions.
     pub(super) fn relation(&self, a: u32, b: u32) -> Relation {
         let (a, b) = (a as usize, b as usize);
         let shared = self
@@ -226,7 +225,7 @@ impl<'t> Checker<'t> {
             .enumerate()
             .fold(0, |bits, (c, member)| bits | u64::from(member[a] != NONE && member[a] == member[b]) << c);
         let rows = self.node_rows();
-        // Only where each lies in one node is it known which node goes with which.
+        // Only if each position is in one node are the corresponding nodes known.
         let between = |a: usize, b: usize| match (&self.nodes_of[a][..], &self.nodes_of[b][..]) {
             ([i], [j]) => Some(rows?[*i as usize][*j as usize]),
             _ => None,
@@ -234,7 +233,7 @@ impl<'t> Checker<'t> {
         Relation { shared, hops: hops(self.coords[a], self.coords[b]), there: between(a, b), back: between(b, a) }
     }
 
-    /// What a position's distances to memory look like, whichever node they belong to.
+    /// The distances of a position to memory, ignoring the identity of nodes.
     pub(super) fn distances_of(&self, position: u32) -> Vec<u64> {
         let rows = self.topology.parts().distances.as_ref().map(|d| &d.rows);
         let (Some(rows), Some(row)) = (rows, &self.core_row) else { return Vec::new() };

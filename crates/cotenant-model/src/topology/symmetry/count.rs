@@ -1,12 +1,11 @@
 //! Counts mapping classes without listing them.
 //!
-//! The classes are the orbits of the mappings under the symmetries of the machine and the exchanges of tenants that
-//! are alike. Burnside's lemma makes their number the mean, over all pairs of a symmetry and an exchange, of the
-//! mappings that the pair leaves as they are. For the swaps of siblings that mean is Pólya's cycle index of a wreath
-//! product, computed up the tree: with `S(b, l)` the series of the strings of a block that the `l`-th power of the
-//! exchange fixes, weighted by what they and their images hold, `m` siblings have
-//! `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A series tells, per number of threads of each tenant, how many strings hold
-//! so many.
+//! The classes are the orbits of the mappings under the symmetries of the machine and the exchanges of equivalent
+//! tenants. By Burnside's lemma their number is the mean, over all pairs of a symmetry and an exchange, of the number
+//! of mappings that the pair fixes. For the swaps of siblings that mean is Pólya's cycle index of a wreath product,
+//! computed up the tree: with `S(b, l)` the series of the strings of a block that the `l`-th power of the exchange
+//! fixes, weighted by the contents of them and their images, `m` siblings have `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A
+//! series gives, per number of threads of each tenant, the number of strings with that many.
 
 use super::block::units;
 use super::{Slot, Symmetry};
@@ -15,30 +14,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// Threads that may change places with each other: those of one application, or those of its threads with one cpuset.
+/// Interchangeable threads: those of one application, or those of its threads with one cpuset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenant {
-    /// How many; each stands on a CPU of its own.
+    /// Their number; each has its own CPU.
     pub threads: usize,
-    /// Where they may stand; `None`: on every usable CPU.
+    /// Their allowed CPUs; `None`: every usable CPU.
     pub allowed: Option<CpuSet>,
-    /// Tenants of one number, with equally many threads and the same allowed CPUs, may be exchanged as a whole;
-    /// `None`: with no one.
+    /// Tenants with the same number here, equally many threads and the same allowed CPUs may be exchanged as a whole;
+    /// `None`: no exchange.
     pub like: Option<u32>,
 }
 
-/// Most products of coefficients before counting gives up: one to two seconds.
+/// Limit of coefficient products: one to two seconds.
 const EFFORT: usize = 500_000_000;
 
-/// Most coefficients of a series.
+/// Limit of coefficients of a series.
 const SIZE: usize = 1 << 16;
 
 /// A number of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// So many.
+    /// Exact.
     Exactly(u128),
-    /// At least so many (mappings by symmetries), found where counting exactly would take too long; saturates.
+    /// A lower bound (mappings by symmetries), if exact counting would take too long; saturates.
     AtLeast(u128),
 }
 
@@ -73,7 +72,7 @@ pub(super) fn count(symmetry: &Symmetry, tenants: &[Tenant], allowed: &[Vec<bool
     }
 }
 
-/// The number of mappings, from below, by the number of symmetries and exchanges.
+/// A lower bound of the number of mappings, by the number of symmetries and exchanges.
 pub(super) fn bound(symmetry: &Symmetry, tenants: &[Tenant], allowed: &[Vec<bool>], pairs: f64) -> u128 {
     let log_factorial = |n: usize| (2..=n).map(|i| (i as f64).log2()).sum::<f64>();
     let mut room: Vec<(usize, usize)> = (0..tenants.len())
@@ -93,7 +92,7 @@ pub(super) fn bound(symmetry: &Symmetry, tenants: &[Tenant], allowed: &[Vec<bool
             open.extend(class);
         }
     }
-    // What rounding may have added is taken off again.
+    // Subtracts the possible rounding error.
     (bits - 1e-6).exp2() as u128
 }
 
@@ -106,7 +105,7 @@ struct Counter<'a> {
     admits: &'a dyn Fn(u32, usize) -> bool,
     exchange: &'a [Slot],
     threads: Vec<usize>,
-    /// What one thread of a tenant adds to an index.
+    /// Index increment of one thread of a tenant.
     steps: Vec<usize>,
     /// Digits of every index.
     digits: Vec<Vec<u32>>,
@@ -132,8 +131,7 @@ impl<'a> Counter<'a> {
         Some(Self { symmetry, admits, exchange, threads, steps, digits, known: BTreeMap::new(), effort: EFFORT })
     }
 
-    /// The sum over the symmetries between units of the mappings up to swaps that they and the exchange leave as they
-    /// are.
+    /// The sum over the symmetries between units of the mappings, up to swaps, that they and the exchange fix.
     fn orbits(mut self) -> Option<u128> {
         let symmetry = self.symmetry;
         let last = self.digits.len() - 1;
@@ -183,8 +181,8 @@ impl<'a> Counter<'a> {
         one
     }
 
-    /// The strings of a block that the `power`-th power of the exchange fixes, each weighted by what it and its
-    /// images under the powers below hold together; `None` where a number overflows or effort runs out.
+    /// The strings of a block that the `power`-th power of the exchange fixes, each weighted by the joint contents of
+    /// it and its images under the powers below; `None` on overflow or beyond the limits.
     fn series(&mut self, at: usize, power: usize) -> Option<Rc<Series>> {
         let block = &self.symmetry.blocks[at];
         let key = if block.free { (true, block.kind as usize, power) } else { (false, at, power) };
@@ -208,7 +206,7 @@ impl<'a> Counter<'a> {
         Some(series)
     }
 
-    /// A leaf is free, or holds a slot that the power of the exchange fixes.
+    /// A leaf is free, or has a slot that the power of the exchange fixes.
     fn leaf(&self, position: u32, power: usize) -> Series {
         let mut series = self.one();
         for slot in (0..self.threads.len()).filter(|slot| (self.admits)(position, *slot)) {

@@ -1,10 +1,10 @@
-//! What a symmetry must preserve of CPUs, nodes and resources.
+//! Properties of CPUs, nodes and resources that a symmetry must preserve.
 
 use super::super::{Kind, Topology};
 use crate::{CpuId, NodeId};
 use std::collections::BTreeMap;
 
-/// Further labels that a symmetry must preserve; what is absent is labelled 0.
+/// Further labels that a symmetry must preserve; the default is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// Of CPUs.
@@ -13,7 +13,7 @@ pub struct Labels {
     pub nodes: BTreeMap<NodeId, u64>,
 }
 
-/// What a vertex must agree in with another to be isomorphic, apart from its children.
+/// Properties in which isomorphic vertices agree, apart from their children.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Machine,
@@ -23,8 +23,8 @@ pub(super) enum Label {
     Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64 },
 }
 
-/// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware
-/// and kernel keep one to a few percent for themselves, differently on nodes with the same modules.
+/// A memory node's size for symmetries: rounded up to an eighth of the power of two below, because firmware and kernel
+/// keep one to a few percent, differently on nodes with the same modules.
 pub(super) fn installed_size(bytes: u64) -> u64 {
     let eighth = (1u64 << bytes.max(1).ilog2()).div_ceil(8);
     bytes.div_ceil(eighth).saturating_mul(eighth)

@@ -1,18 +1,17 @@
-//! Symmetries of a machine, and which mappings they make the same.
+//! Symmetries of a machine, and the mappings that they make equivalent.
 //!
-//! A *symmetry* permutes the online CPUs so that every resource lands on one of the same kind, level, capacity, line
-//! size and associativity, every memory node on one of the same size, efficiency classes and allowed CPUs on their
-//! like, and all distances to memory and all hops between coordinates are kept. Two mappings are of one *class* where
-//! a symmetry maps one onto the other: they must perform alike, so `AToM` tries, and the search for the optimum
-//! visits, one mapping per class (Tang, ch. 4.2).
+//! A *symmetry* permutes the online CPUs. It maps every resource to one of the same kind, level, capacity, line size
+//! and associativity, every memory node to one of the same size, and efficiency classes and allowed CPUs to equal ones;
+//! it preserves all distances to memory and all hops between coordinates. Two mappings are of one *class* if a symmetry
+//! maps one onto the other. They perform alike, so `AToM` tries, and the search for the optimum visits, one mapping per
+//! class (Tang, ch. 4.2).
 //!
-//! Where resources nest, swaps of like siblings generate all symmetries, and a canonical form is a sort of strings up
-//! the tree: no permutation is ever listed. Each swap is checked against what does not nest (distances, coordinates,
-//! crossing resources). Siblings that only some swaps connect, as nodes of one blade are closer to each other than to
-//! others, become a level of the tree of their own. Where that leaves swaps that fail (a mesh, a ring of nodes), the
-//! blocks that are still regular inside are units, and all permutations of units are searched and listed. Past
-//! [`MAX_SKELETON`] of them, or past a bounded effort, only the checked swaps count: [`Symmetry::is_exact`] is then
-//! false, and mappings that are alike may be told apart, but never the reverse.
+//! Where resources nest, swaps of equal siblings generate all symmetries, and a canonical form is a sort of strings up
+//! the tree, without listing any permutation. Each swap is checked against what does not nest (distances, coordinates,
+//! crossing resources). Siblings connected by some swaps only, such as nodes of one blade, become a level of the tree.
+//! If some swaps still fail (a mesh, a ring of nodes), the blocks that are regular inside become units, whose
+//! permutations are searched and listed. Beyond [`MAX_SKELETON`] of them, or a bounded effort, only the checked swaps
+//! count: then [`Symmetry::is_exact`] is false, and equivalent mappings may be distinguished, but never the reverse.
 
 mod block;
 mod check;
@@ -36,10 +35,10 @@ use check::Checker;
 use label::{Label, node_label};
 use std::collections::BTreeMap;
 
-/// What stands on a CPU in a mapping: the number of an application, or [`FREE`].
+/// Content of a CPU in a mapping: the number of an application, or [`FREE`].
 pub type Slot = u32;
 
-/// Nothing stands there.
+/// No application.
 pub const FREE: Slot = Slot::MAX;
 
 /// The symmetries of a machine.
@@ -88,7 +87,7 @@ impl<'t> Symmetry<'t> {
         self.topology
     }
 
-    /// The CPUs that a mapping speaks of, one slot each: the online ones in topology order.
+    /// The CPUs of a mapping, one slot each: the online ones in topology order.
     pub fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
@@ -98,11 +97,11 @@ impl<'t> Symmetry<'t> {
         self.exact
     }
 
-    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the
-    /// other. It is the least of its class, compared slot by slot in the order of the tree's leaves.
+    /// The representative of a mapping's class: equal for exactly those mappings that a symmetry maps onto each other.
+    /// It is the least of its class, compared slot by slot in the order of the tree's leaves.
     ///
     /// # Panics
-    /// Where `mapping` has not one slot for each of [`Self::cpus`].
+    /// If `mapping` does not have one slot for each of [`Self::cpus`].
     pub fn canonical(&self, mapping: &[Slot]) -> Vec<Slot> {
         assert_eq!(mapping.len(), self.cpus.len(), "one slot for each online CPU");
         let sorted = self.sorted(self.root, mapping);
@@ -135,11 +134,11 @@ impl<'t> Symmetry<'t> {
         slots
     }
 
-    /// Whether an application uses packages and caches evenly: those of one kind and level that hold a thread hold
-    /// equally many.
+    /// Whether an application uses packages and caches evenly: those of one kind and level with any thread have equally
+    /// many.
     ///
     /// # Panics
-    /// Where `mapping` has not one slot for each of [`Symmetry::cpus`].
+    /// If `mapping` does not have one slot for each of [`Symmetry::cpus`].
     pub fn is_balanced(&self, mapping: &[Slot], app: Slot) -> bool {
         assert_eq!(mapping.len(), self.cpus.len(), "one slot for each online CPU");
         let used = self.cpus.iter().zip(mapping).filter(|(_, slot)| **slot == app).map(|(cpu, _)| *cpu).collect();
@@ -156,7 +155,7 @@ fn swap(a: &Block, b: &Block) -> Vec<(u32, u32)> {
     a.leaves.iter().zip(&b.leaves).flat_map(|(&a, &b)| [(a, b), (b, a)]).collect()
 }
 
-/// Forbids every swap above the units, because the skeleton has them; returns the new root.
+/// Forbids every swap above the units, because the skeleton covers them; returns the new root.
 fn freeze(blocks: &mut Vec<Block>, at: usize) -> usize {
     if blocks[at].free {
         return at;
@@ -208,7 +207,7 @@ impl Builder<'_> {
             if !grouped {
                 return self.push(block);
             }
-            // Which free siblings may be swapped is itself preserved by every symmetry: a level between.
+            // Every symmetry preserves which free siblings may be swapped, so that they form a level.
             children.clear();
             for class in block.classes {
                 children.push(if let [single] = class[..] {
@@ -241,7 +240,7 @@ impl Builder<'_> {
         *self.kinds.entry((label, children)).or_insert(next)
     }
 
-    /// Siblings by which of them may be swapped.
+    /// Groups siblings by possible swaps.
     fn classes(&mut self, children: &[usize]) -> Vec<Vec<usize>> {
         let mut classes: Vec<Vec<usize>> = Vec::new();
         for &child in children {

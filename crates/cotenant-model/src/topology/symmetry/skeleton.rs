@@ -3,11 +3,11 @@
 use super::block::{Block, MAX_SKELETON, units};
 use super::check::Checker;
 
-/// Most comparisons of relations before the search gives up: twice what a mesh of 32 × 32 takes.
+/// Limit of relation comparisons: twice the need of a mesh of 32 × 32.
 const EFFORT: usize = 10_000_000;
 
 /// All permutations of units under the root, as permutations of positions (position to take a slot from), identity
-/// included; `None` where there are too many or the search takes too long.
+/// included; `None` with too many, or if the search takes too long.
 pub(super) fn search(blocks: &[Block], root: usize, checker: &mut Checker) -> Option<Vec<Vec<u32>>> {
     let mut units: Vec<&Block> = units(blocks, root).into_iter().map(|at| &blocks[at]).collect();
     units.sort_by_key(|unit| unit.leaves.iter().min().copied());
@@ -50,7 +50,7 @@ struct Search<'a, 'c, 't> {
 }
 
 impl Search<'_, '_, '_> {
-    /// Tries all images of the next unit; false where the search must be given up.
+    /// Tries all images of the next unit; false to stop the search.
     fn extend(&mut self) -> bool {
         let next = self.image.len();
         if next == self.units.len() {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 struct Classes {
     /// Canonical forms, in ascending order.
     mappings: Vec<Vec<Slot>>,
-    /// Whether these are all; otherwise the enumeration ended at the cap, and there are more.
+    /// Whether these are all; otherwise the enumeration ended at the cap.
     complete: bool,
 }
 
@@ -35,12 +35,12 @@ impl Symmetry<'_> {
     /// Whether a symmetry maps one mapping onto the other.
     ///
     /// # Panics
-    /// Where a mapping has not one slot for each of [`Self::cpus`].
+    /// If a mapping does not have one slot for each of [`Self::cpus`].
     fn equivalent(&self, a: &[Slot], b: &[Slot]) -> bool {
         self.canonical(a) == self.canonical(b)
     }
 
-    /// Permutations that generate all symmetries found: each lists the CPUs that move, with where they go.
+    /// Permutations that generate all symmetries found: each lists the moving CPUs with their targets.
     fn generators(&self) -> Vec<Vec<(CpuId, CpuId)>> {
         let named = |moves: Vec<(u32, u32)>| -> Vec<(CpuId, CpuId)> {
             moves.into_iter().map(|(from, to)| (self.cpus[from as usize], self.cpus[to as usize])).collect()
@@ -211,7 +211,7 @@ fn asymmetric_distances_are_respected() {
     assert!(!symmetry.equivalent(&slots("XX.."), &slots("..XX")));
     assert!(symmetry.equivalent(&slots("X..."), &slots(".X..")));
 
-    // A memory-only node nearer to the first package tells the packages apart, one between them does not.
+    // A memory-only node nearer to the first package distinguishes the packages, one between them does not.
     for (near, far, same) in [(20.0, 20.0, true), (20.0, 40.0, false)] {
         let mut parts = parts.clone();
         parts.nodes.push(node(2, ""));
@@ -223,7 +223,7 @@ fn asymmetric_distances_are_respected() {
 
 #[test]
 fn memory_only_nodes_move_with_their_package() {
-    // Each package has its own high-bandwidth node: the packages can only be exchanged together with these.
+    // Each package has its own high-bandwidth node: packages can only be exchanged together with these.
     let mut parts = regular(2, 1, 2, 1);
     parts.nodes.extend([node(2, ""), node(3, "")]);
     let rows: [&[f64]; 4] =
@@ -265,7 +265,7 @@ fn page_labels_and_forbidden_cpus_tell_apart() {
 
 #[test]
 fn blades_are_a_level_of_their_own() {
-    // Twelve blades of two packages, told only by distances: 2^12 · 12! symmetries, none of which is listed.
+    // Twelve blades of two packages, distinguished only by distances: 2^12 · 12! symmetries, none of which is listed.
     let mut parts = regular(24, 1, 1, 1);
     let row = |i: usize| {
         (0..24)
@@ -350,7 +350,7 @@ fn too_many_symmetries_are_not_claimed() {
     assert!(!symmetry.equivalent(&at(0), &at(2)));
 }
 
-// --- Against all permutations of small machines. Written apart from the implementation: sets and full matrices, no
+// --- Against all permutations of small machines. Independent of the implementation: sets and full matrices, no
 // positions.
 
 pub(super) fn permutations(n: usize) -> Vec<Vec<usize>> {
@@ -464,6 +464,7 @@ pub(super) fn mappings(n: usize) -> Vec<Vec<Slot>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// Holds place/classes.
     #[test]
     fn canonical_forms_agree_with_all_permutations(machine in small_machine()) {
         let n = machine.cpus().len();
@@ -473,7 +474,7 @@ proptest! {
         prop_assert!(symmetry.is_exact());
         let at: Vec<usize> = symmetry.cpus().iter().map(|c| c.index()).collect();
         for mapping in mappings(n) {
-            // The orbit, as the set of images by CPU number, and the one that the canonical form belongs to.
+            // The orbit as the set of images by CPU number, and the orbit of the canonical form.
             let mut by_cpu = vec![FREE; n];
             at.iter().zip(&mapping).for_each(|(&cpu, &slot)| by_cpu[cpu] = slot);
             let mut orbit = BTreeSet::new();
@@ -497,6 +498,7 @@ proptest! {
         }
     }
 
+    /// Holds place/classes.
     #[test]
     fn classes_are_the_canonical_forms_of_all_mappings(machine in small_machine(), balanced in any::<bool>()) {
         let n = machine.cpus().len();

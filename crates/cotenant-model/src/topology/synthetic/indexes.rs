@@ -1,4 +1,4 @@
-//! `indexes=`: which numbers the operating system gives to the objects of a level.
+//! `indexes=`: the operating system's numbers for the objects of a level.
 
 use super::level::{Indexes, Level, SyntheticError, Type, error};
 use super::scanner::Scanner;
@@ -11,7 +11,7 @@ struct Loop {
 }
 
 impl Indexes {
-    /// The numbers of all `total` objects; `None` where they count up from 0.
+    /// The numbers of all `total` objects; `None` if they count up from 0.
     pub(super) fn resolve(&self, levels: &[Level], total: usize) -> Result<Option<Vec<u32>>, SyntheticError> {
         let Some(text) = self.text.as_deref() else { return Ok(None) };
         if text.bytes().all(|b| b.is_ascii_digit() || b == b',') {
@@ -68,7 +68,7 @@ impl Indexes {
                 (Some(Type::Group(None)), Some(Type::Group(_))) => true,
                 (of, level) => of.is_some() && of == level,
             };
-            // As in hwloc, the CPUs themselves are always the innermost loop; steps (2*10:1*2) say anything else.
+            // As in hwloc, the CPUs themselves are always the innermost loop; steps (2*10:1*2) allow anything else.
             match levels[..levels.len() - 1].iter().position(matches) {
                 Some(depth) if !depths.contains(&depth) => depths.push(depth),
                 Some(_) => return Err(error(self.at, format!("'{word}' is there twice"))),

@@ -1,8 +1,8 @@
-//! The levels of a description, and what is wrong with one.
+//! The levels of a description, and their faults.
 
 use super::super::CacheType;
 
-/// A text that is no synthetic description.
+/// A text that is not a synthetic description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "synthetic description, column {column}: {what}; expected levels such as package:2 l3:1(size=8MiB) core:4 pu:2"
@@ -13,12 +13,12 @@ pub struct SyntheticError {
     what: String,
 }
 
-/// The most CPUs (and memory nodes) that a description may ask for: Linux's largest `NR_CPUS`.
+/// Limit of CPUs (and memory nodes) in a description: Linux's largest `NR_CPUS`.
 pub const MAX_CPUS: usize = 8192;
 /// The most levels.
 pub(super) const MAX_LEVELS: usize = 32;
 
-/// What a level is made of.
+/// Kind of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Machine,
@@ -35,7 +35,7 @@ pub(super) enum Type {
 #[derive(Debug)]
 pub(super) struct Indexes {
     pub(super) text: Option<String>,
-    /// Where the value begins, from 0.
+    /// The start of the value, from 0.
     pub(super) at: usize,
 }
 
@@ -57,7 +57,7 @@ impl Indexes {
 pub(super) struct Level {
     /// `None` until the types of bare numbers are chosen.
     pub of: Option<Type>,
-    /// Where it stands in the text, from 0.
+    /// Its place in the text, from 0.
     pub at: usize,
     /// Children below each object of the level above.
     pub arity: usize,

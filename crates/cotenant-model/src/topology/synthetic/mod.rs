@@ -1,10 +1,10 @@
 //! Reads hwloc's synthetic descriptions, `package:2 [numa] l3:1(size=25MiB) core:10 pu:2`, after hwloc's manual,
 //! "Synthetic topologies".
 //!
-//! Like hwloc: types may be shortened to two letters, may be left out altogether (`2 10 2`), nodes are a level
-//! (`numa:2`) or attached to one (`[numa(memory=8GB)]`), and `indexes=` lists or interleaves the operating system's
-//! numbers. Unlike hwloc: a size that is not given stays unknown instead of a default, and what hwloc would silently
-//! pass over (unknown attributes, bad indexes) is refused.
+//! Like hwloc: types may be shortened to two letters or left out (`2 10 2`), nodes are a level (`numa:2`) or attached
+//! to one (`[numa(memory=8GB)]`), and `indexes=` lists or interleaves the operating system's numbers. Unlike hwloc: a
+//! missing size stays unknown instead of a default, and what hwloc silently ignores (unknown attributes, bad indexes)
+//! is refused.
 
 use super::assembly::Assembly;
 use super::{CacheType, Cpu, Kind, MemoryNode, Parts, Resource, Topology};
@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Result<Topology, SyntheticError> {
     if attached == 0 && !nodes_are_a_level {
         parts.nodes.push(MemoryNode { id: NodeId(0), cpus: all, bytes: None, allowed: true, coord: None });
     }
-    // Groups that say nothing new are merged, as hwloc does; there is nothing to note.
+    // Redundant groups are merged, as in hwloc, without a note.
     assembly.finish_into(&mut parts);
     Topology::new(parts).map_err(|e| error(0, e.to_string()))
 }
@@ -120,7 +120,7 @@ fn check_types(levels: &[Level]) -> Result<(), SyntheticError> {
 
 struct Build<'a> {
     levels: &'a [Level],
-    /// Objects made so far, by level.
+    /// Objects created so far, by level.
     next: Vec<usize>,
     numbers: Vec<Option<Vec<u32>>>,
     next_attached: usize,
@@ -130,7 +130,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Makes one object of the level and all below it, in hwloc's order; returns its CPUs. Recurses at most
+    /// Creates one object of the level and all below it, in hwloc's order; returns its CPUs. Recurses at most
     /// [`MAX_LEVELS`] deep.
     fn object(&mut self, i: usize) -> CpuSet {
         let levels = self.levels;

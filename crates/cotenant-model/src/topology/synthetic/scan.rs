@@ -88,8 +88,7 @@ fn attributes(s: &mut Scanner<'_>, of: Type) -> Result<(Option<u64>, Indexes), S
         let size = || parse::size(value).map_err(|e| error(value_at, e.to_string()));
         match (name, of) {
             ("size", Type::Cache(..)) | ("memory", Type::Node) => bytes = Some(size()?),
-            // The machine's own memory and memory-side caches have no place in our model; they must be sizes all the
-            // same.
+            // The machine's own memory and memory-side caches are not in our model, but must be valid sizes.
             ("memory", Type::Machine) | ("memorysidecachesize", Type::Node) => drop(size()?),
             ("indexes", _) => indexes = Indexes::read(value, value_at),
             _ => return Err(error(at, format!("'{name}' is no attribute of this level"))),

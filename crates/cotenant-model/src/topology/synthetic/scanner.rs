@@ -71,7 +71,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// `l3`, `L2Cache`, `l1d`, `L1iCache`: depth and what follows it.
+/// `l3`, `L2Cache`, `l1d`, `L1iCache`: depth and rest.
 fn cache(depth: &str, suffix: &str) -> Option<Type> {
     let depth: u8 = depth.parse().ok().filter(|d| (1..=5).contains(d))?;
     let (kind, rest) = match suffix.as_bytes().first() {

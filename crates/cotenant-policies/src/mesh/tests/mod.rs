@@ -17,7 +17,7 @@ fn tilepro() -> Topology {
     Machine::parse(&std::fs::read_to_string(path).unwrap()).unwrap().topology
 }
 
-/// A guest with these shares, heavier the earlier its task.
+/// A guest with these shares; earlier tasks weigh more.
 fn guest(task: u32, shares: &[f64]) -> Guest {
     let demand = Demand { shares: shares.to_vec(), rate: 1.0, counted: false };
     let allowed = (0..64).map(CpuId).collect();
@@ -43,6 +43,7 @@ fn tile(x: u32, y: u32) -> u32 {
     8 * y + x
 }
 
+/// Holds place/mesh.
 #[test]
 fn weighted_coordinates_by_hand() {
     // Controllers at (0,0), (7,0), (0,7), (7,7).
@@ -56,32 +57,33 @@ fn weighted_coordinates_by_hand() {
     assert_eq!(seat(&[0.5, 0.3, 0.2, 0.0]), tile(2, 1));
 }
 
+/// Holds place/mesh.
 #[test]
 fn who_comes_late_sits_beside() {
     let t = tilepro();
     let board = Board::new(&t, t.usable());
-    // All want the corner at (0,0). Cost rises with the distance from there: its two neighbours are equal, the lower
-    // coordinate first; then the diagonal costs 2, as (0,2) and (2,0) do, which become known through those
-    // neighbours.
+    // All want the corner at (0,0). Cost rises with distance: its two neighbours are equal, the lower coordinate first;
+    // then the diagonal costs 2, like (0,2) and (2,0), which those neighbours reveal.
     let guests: Vec<Guest> = (0..6).map(|i| guest(i, &[1.0, 0.0, 0.0, 0.0])).collect();
     let found = cpus(&board, &search::weighted(&board, &guests));
     assert_eq!(found, [tile(0, 0), tile(0, 1), tile(1, 0), tile(0, 2), tile(1, 1), tile(2, 0)]);
     // 70 % to (0,0), 30 % to (7,7): every tile of the rectangle between them costs 0.7·d + 0.3·(14 − d), least at the
     // corner.
     let skewed = [guest(0, &[0.7, 0.0, 0.0, 0.3]), guest(1, &[0.7, 0.0, 0.0, 0.3])];
-    // The weighted mean is (2.1, 2.1); downhill of there lie (1,2) and (2,1).
+    // The weighted mean is (2.1, 2.1); downhill from there are (1,2) and (2,1).
     assert_eq!(cpus(&board, &search::weighted(&board, &skewed)), [tile(2, 2), tile(1, 2)]);
-    // Brute force goes down to the corner: 0.3·14 = 4.2 there, 0.7·4 + 0.3·10 = 5.8 at (2,2).
+    // Brute force reaches the corner: 0.3·14 = 4.2 there, 0.7·4 + 0.3·10 = 5.8 at (2,2).
     assert_eq!(cpus(&board, &search::brute_force(&board, &skewed)), [tile(0, 0), tile(1, 0)]);
 }
 
 #[test]
 fn together_they_sit_nearer_than_in_turn() {
-    // A line of two cores and two nodes: the first task hardly minds, and takes the seat that the second needs.
+    // A line of two cores and two nodes: the first task is nearly indifferent, and takes the place that the second
+    // needs.
     let board = board(&[&[1.0, 3.0], &[2.0, 9.0]]);
     let (first, second) = (guest(1, &[1.0, 0.0]), guest(2, &[0.0, 1.0]));
     let guests = [first, second];
-    // In turn: 1 + 9 = 10. Together: 2 + 3 = 5.
+    // One by one: 1 + 9 = 10. Together: 2 + 3 = 5.
     assert_eq!(cpus(&board, &search::brute_force(&board, &guests)), [0, 1]);
     let (seating, exact) = search::assignment(&board, &guests);
     assert!(exact);
@@ -120,10 +122,9 @@ fn cores_are_doubled_last_and_masks_are_kept() {
     assert_eq!(board.cost(&three, &seating).unseated, 1, "two contexts for three tasks");
 }
 
-/// Runs a policy on a machine; `given` are its proposals as task → CPU.
 /// Three cores, all equally far from each other's memory, the first with two contexts. The second guest may not use the
-/// third core, so it pushes the third guest there: both are far from their memory. Still nobody shares a core: what
-/// one rank costs is more than all distances together.
+/// third core, so it pushes the third guest there: both are far from their memory. No core is shared: one rank costs
+/// more than all distances together. `given` are a policy's proposals as task → CPU.
 #[test]
 fn no_distance_is_worth_a_shared_core() {
     let mut board = board(&[&[1.0, 2.0, 2.0], &[2.0, 1.0, 2.0], &[2.0, 2.0, 1.0]]);
@@ -170,7 +171,7 @@ fn what_is_accessed_outranks_where_pages_are() {
     let mut view = ViewBuilder::new(&t).task(1, 0, 0).pages(&[(0, 100), (1, 300)]).view();
     view.tasks[0].touches_by_node = Some(vec![(cotenant_model::NodeId(0), 80.0), (cotenant_model::NodeId(1), 20.0)]);
     assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 0)], "it is held where it is");
-    // Nothing was accessed in the interval, and never before: its pages are all that is known.
+    // Without accesses now or before, pages are the only information.
     view.tasks[0].touches_by_node = Some(vec![(cotenant_model::NodeId(0), 0.0)]);
     assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 2)]);
 }
@@ -187,13 +188,13 @@ fn pages_do_not_stand_in_between_two_looks_of_a_collector() {
     assert_eq!(known, demand([0.8, 0.2], true));
 }
 
-/// What is asked for, with the memory of programs allowed to move.
+/// Requested moves, with the memory of programs allowed to move.
 fn moving(t: &Topology, view: &View) -> Vec<String> {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let config = Config { move_pages: true, ..Config::default() };
     let ctx = Ctx { topology: t, machine: &machine, apps: &apps, config: &config };
     let decision = Mesh::BruteForce.decide(&ctx, view, &[], MeshState::default(), view.at);
-    // Asked once, it is not asked for again in the next round.
+    // A request is not repeated in the next round.
     let again = Mesh::BruteForce.decide(&ctx, view, &[], decision.state.clone(), view.at);
     assert!(!again.proposals.iter().any(|p| matches!(p.action, Action::Pages { .. })));
     let asked = decision.proposals.iter().map(|p| match &p.action {
@@ -204,6 +205,8 @@ fn moving(t: &Topology, view: &View) -> Vec<String> {
     asked.collect()
 }
 
+/// Promise place/move-pages: With `--move-pages` memory comes to threads that cannot go to it, but memory that was
+/// bound is never moved.
 #[test]
 fn memory_comes_to_a_thread_that_cannot_go() {
     let t = machine(2, 1, 2, 1);
@@ -214,12 +217,12 @@ fn memory_comes_to_a_thread_that_cannot_go() {
     let why =
         "brute-force: bring 900000 of 901000 pages to node 0: its threads stay, and no CPU that they may use is nearer";
     assert_eq!(moving(&t, &pinned), [format!("pages of 1 to [NodeId(0)]: {why}")]);
-    // Without being asked for it never happens.
+    // Memory never moves unless allowed.
     let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
     let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
     let decision = Mesh::BruteForce.decide(&ctx, &pinned, &[], MeshState::default(), pinned.at);
     assert_eq!(decision.proposals, []);
-    // Two threads of one process that are kept on two nodes: its memory is near to one of them wherever it is.
+    // Two threads of one process kept on two nodes: its memory is near one of them in either place.
     let mut split = ViewBuilder::new(&t)
         .task(1, 0, 0)
         .pages(&[(0, 500), (1, 500)])
@@ -264,7 +267,7 @@ fn controllers_are_loaded_alike_where_memory_may_move() {
     };
     let (sits, moves, state) = asked(Mesh::Balanced, true, MeshState::default());
     assert_eq!((sits, moves), ([2; 4], [0, 2, 2, 2]));
-    // Which is not asked for again at once, and not at all where memory may not move: then all sit around controller 0.
+    // It is not requested again at once, and never if memory may not move: then all gather around controller 0.
     assert_eq!(asked(Mesh::Balanced, true, state).1, [0; 4]);
     for (policy, move_pages) in [(Mesh::Balanced, false), (Mesh::Assignment, true)] {
         assert_eq!(asked(policy, move_pages, MeshState::default()).1, [0; 4]);
@@ -272,13 +275,14 @@ fn controllers_are_loaded_alike_where_memory_may_move() {
     assert_eq!(asked(Mesh::Assignment, true, MeshState::default()).0, [8, 0, 0, 0]);
 }
 
+/// Holds place/move-pages.
 #[test]
 fn a_little_memory_comes_to_its_thread() {
     let text = "name = 't'\ndescription = 't'\nsource = 't'\n[topology]\n\
         synthetic = 'package:2 [numa] l2:2(size=2MiB) core:1 pu:1'\n[topology.distances]\nunit = 'slit'\nrows = [[10, 21], [21, 10]]\n";
     let t = Machine::parse(text).unwrap().topology;
     let with = |pages| ViewBuilder::new(&t).task(1, 0, 0).pages(&[(1, pages)]).view();
-    // 2 MiB are what its second-level cache holds, too.
+    // Its second-level cache also holds 2 MiB.
     assert!(moving(&t, &with(512))[1].starts_with("pages of 1 to [NodeId(0)]"), "{:?}", moving(&t, &with(512)));
     assert_eq!(moving(&t, &with(513)), ["1 to 2"]);
 }
@@ -291,6 +295,7 @@ fn odd(nodes: &str, rows: &str) -> Topology {
     Machine::parse(&text).unwrap().topology
 }
 
+/// Holds place/move-pages.
 #[test]
 fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
     let t = odd(
@@ -305,7 +310,7 @@ fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
     let mut kept = far;
     std::sync::Arc::make_mut(&mut kept.tasks[0].info).allowed = "2-3".parse().unwrap();
     assert!(moving(&t, &kept)[0].starts_with("pages of 1 to [NodeId(1)]"), "{:?}", moving(&t, &kept));
-    // A node that may not be used is no place for pages.
+    // Pages never go to a forbidden node.
     let nodes = "{ id = 0, cpus = '0-1' }, { id = 1, cpus = '2-3', allowed = false }, { id = 2 }";
     let t = odd(nodes, "[[10, 21, 17], [21, 10, 28], [17, 28, 10]]");
     let mut kept = ViewBuilder::new(&t).task(1, 0, 2).pages(&[(2, 100)]).view();
@@ -313,6 +318,7 @@ fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
     assert!(moving(&t, &kept)[0].starts_with("pages of 1 to [NodeId(0)]"), "{:?}", moving(&t, &kept));
 }
 
+/// Holds place/move-pages.
 #[test]
 fn cpus_without_memory_are_left_out() {
     let t = odd("{ id = 0, cpus = '0' }, { id = 1, cpus = '1' }", "[[10, 21], [21, 10]]");
@@ -325,6 +331,7 @@ fn cpus_without_memory_are_left_out() {
     assert_eq!(moving(&t, &kept), [""; 0], "nobody knows what is near to it");
 }
 
+/// Holds place/move-pages.
 #[test]
 fn distances_need_not_be_the_same_there_and_back() {
     // Half of its pages on each node: 0.5·10 + 0.5·30 = 20 at node 0, 0.5·12 + 0.5·10 = 11 at node 1.
@@ -366,7 +373,7 @@ fn a_little_nearer_is_not_worth_a_move() {
     let decision = Mesh::BruteForce.decide(&ctx, &first, &[], MeshState::default(), first.at);
     assert_eq!(decision.proposals.len(), 1);
     let applied = ActionOutcome { action: decision.proposals[0].action.clone(), outcome: Outcome::Applied };
-    // From 60:40 to 49:51 and on to 0:100: the corners are 14 hops apart, and the history turns slowly.
+    // From 60:40 to 49:51 and on to 0:100: the corners are 14 hops apart, and smoothing delays the change.
     let (mut state, mut outcomes, mut moved_at) = (decision.state, vec![applied], None);
     for round in 2..80 {
         let (near, far) = if round < 40 { (49, 51) } else { (0, 100) };
@@ -385,6 +392,7 @@ fn a_little_nearer_is_not_worth_a_move() {
 
 /// Once others keep all CPUs of a node busy, those that are left are equally far from everything: no reason to let go
 /// of the tasks that sit there.
+/// Holds place/mesh.
 #[test]
 fn where_only_near_cpus_are_free_tasks_stay() {
     let t = machine(2, 1, 2, 1);
@@ -449,6 +457,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Brute force never costs more than weighted, and nothing costs less than the assignment.
+    /// Promise place/mesh: Mesh policies go by coordinates, firmware tables or measured latencies; more search never
+    /// costs more, and `assignment` is optimal.
     #[test]
     fn the_more_is_searched_the_nearer(guests in crowds()) {
         let t = tilepro();
@@ -478,6 +488,7 @@ proptest! {
     }
 
     /// Of few tasks on few seats, no seating at all costs less than the assignment.
+    /// Holds place/mesh.
     #[test]
     fn the_assignment_is_the_optimum(distances in proptest::collection::vec(proptest::collection::vec(1u8..40, 2), 4), shares in proptest::collection::vec(0u8..=10, 1..5)) {
         let rows: Vec<Vec<f64>> = distances.iter().map(|d| d.iter().map(|d| f64::from(*d)).collect()).collect();
@@ -497,7 +508,8 @@ proptest! {
         prop_assert!(found.distance <= best * (1.0 + 1e-5), "{} > {best}", found.distance);
     }
 
-    /// Mirroring the mesh renames its controllers: nobody is farther from its memory for that.
+    /// Mirroring the mesh renames its controllers without changing any distance to memory.
+    /// Holds place/mesh.
     #[test]
     fn symmetric_controllers_have_no_names(guests in crowds().prop_map(|g| g.into_iter().map(|g| Guest { allowed: (0..64).map(CpuId).collect(), ..g }).collect::<Vec<_>>())) {
         let t = tilepro();

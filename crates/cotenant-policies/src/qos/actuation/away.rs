@@ -1,4 +1,4 @@
-//! The mildest means: low-priority programs run where those of high priority do not, as far away as there is room.
+//! The mildest means: low-priority programs run on other CPUs than the high-priority ones, as far away as possible.
 
 use super::NOBODY;
 use crate::qos::controller::Controller;
@@ -10,42 +10,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// High-priority programs own a CPU on which they run for at least this share of the time.
+/// A CPU belongs to the high-priority programs if they run on it for at least this fraction of time.
 const THEIRS: f64 = 0.1;
 
-/// Weight of a new look at where programs run against the older ones.
+/// Weight of a new observation of places against older ones.
 const WEIGHT: f64 = 0.2;
 
-/// CPUs left to the others, where all are theirs at times: for all that they want at once, as good as always. Their
-/// demand is the mean, and its deviation the root of it, as if they came and went by chance.
+/// Standard deviations of demand that are kept free for high-priority programs that use all CPUs at times. The variance
+/// of demand is its mean, as for random arrivals.
 const DEVIATIONS: f64 = 2.0;
 
-/// Programs may move: after this long, contention is answered by another place, if there is one.
+/// Programs may move: after this long, contention is answered by another place, if possible.
 const LASTS: Duration = Duration::from_secs(5);
 
-/// Where programs of high priority run, and where the others were sent.
+/// The places of high-priority programs, and the target of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Away {
-    /// Share of the time in which programs of high priority ran on each CPU; moving means.
+    /// Fraction of time that high-priority programs ran on each CPU; moving means.
     theirs: BTreeMap<CpuId, f64>,
-    /// Threads of the others that ran; a moving mean.
+    /// Number of running threads of the others; a moving mean.
     running: f64,
-    /// Seconds since the threads were looked at.
+    /// Seconds since the last look at threads.
     #[serde(default)]
     since_s: f64,
-    /// Where the others were sent.
+    /// The target of the others.
     sent: Option<(CpuSet, Time)>,
-    /// The newest thread by then: those with a greater id came later.
+    /// The newest thread by then: threads with a greater id started later.
     #[serde(default)]
     newest: Option<TaskId>,
 }
 
 impl Away {
-    /// Notes where programs run. A view without news counts for nothing: not every round looks at the threads.
+    /// Records the places of programs. Rounds without a look at threads are ignored.
     fn note(&mut self, config: &QosConfig, view: &View) {
         let seconds = view.interval.as_secs_f64();
         self.since_s += seconds;
-        // Seconds that it ran since the last look at it, which may be longer ago than the last view.
+        // Seconds that it ran since its last look, which may be longer ago than the last view.
         let ran = |task: &TaskView| task.per_s(Signal::CpuTime).map(|rate| rate * seconds / 1e9);
         let since_s = self.since_s;
         let share = |task: &TaskView| ran(task).filter(|ran| *ran > 0.0).map(|ran| ran / since_s);
@@ -77,9 +77,8 @@ impl Away {
         self.running > 0.0
     }
 
-    /// Moves the low-priority programs away where a phase says so, or answers contention and its controller leaves that
-    /// to us, their later threads too, and lets them run anywhere without one. Naps and limits keep what is then left
-    /// to be kept.
+    /// Moves low-priority programs away, later threads included, if a phase requests it, or under contention with a
+    /// controller that leaves this to us. Without it they run anywhere. Naps and limits handle the rest.
     pub(in crate::qos) fn proposals(
         &mut self,
         ctx: &Ctx<'_>,
@@ -114,7 +113,7 @@ impl Away {
         self.newest = view.tasks.last().map(|task| task.info.id).max(newest);
         let reason = reason(config, &phase, format!("{why}: away from the programs of high priority"));
         let place = |task: &TaskView| {
-            let contexts = contexts.and(&task.info.allowed); // a thread that may not go there naps
+            let contexts = contexts.and(&task.info.allowed); // a thread that may not go there naps instead
             let action = Action::Place { task: task.info.id, contexts };
             Proposal { action, reason: reason.clone() }
         };
@@ -122,7 +121,7 @@ impl Away {
         low.filter(goes).map(place).collect()
     }
 
-    /// Decides where the others run from now on; whether that is another place than before.
+    /// Decides the place of the others from now on; returns whether it changed.
     fn send(&mut self, ctx: &Ctx<'_>, leave_free: bool, now: Time) -> bool {
         if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
             return false;
@@ -134,7 +133,7 @@ impl Away {
         new
     }
 
-    /// Where the others were sent.
+    /// The place of the others.
     pub fn place(&self) -> Option<&CpuSet> {
         self.sent.as_ref().map(|(place, _)| place)
     }
@@ -144,9 +143,9 @@ fn reason(config: &QosConfig, phase: &Phase, what: String) -> Reason {
     Reason { what: what.into(), app: config.beneficiary(phase), ..Reason::new("place", "") }
 }
 
-/// The CPUs that share no package with those on which others run for such `shares` of the time; where these are fewer
-/// than the threads, those that share no last-level cache, no core, no CPU; if told to leave CPUs free, all but as many
-/// as the others need at once. `None` where nothing is left, or where all is.
+/// CPUs without a common package with those used for such `shares` of time. If these are fewer than the threads:
+/// without a common last-level cache, then core, then CPU. With `leave_free`, all but as many as the others need at
+/// once. `None` if nothing or everything remains.
 fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize, leave_free: bool) -> Option<CpuSet> {
     let theirs: CpuSet = shares.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
     let groups = |all: Vec<&CpuSet>| {
@@ -165,8 +164,8 @@ fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize, lea
     places.iter().find(|place| place.len() >= threads).or(places.iter().max_by_key(|place| place.len())).cloned()
 }
 
-/// Cores on which programs that run for such shares of the time find a CPU of their own as good as always, at most half
-/// of all. `None` where that cannot be enough.
+/// Cores on which programs with such shares of time nearly always find a free CPU, at most half of all. `None` if that
+/// cannot suffice.
 fn needed(topology: &Topology, shares: &BTreeMap<CpuId, f64>) -> Option<CpuSet> {
     let (demand, half) = (shares.values().sum::<f64>(), topology.usable().len() / 2);
     if half == 0 || demand.ceil() > half as f64 {
@@ -195,6 +194,7 @@ mod tests {
     }
 
     /// 2 packages of 2 cores with 2 contexts each; as `testing::machine` numbers them.
+    /// Holds qos/means.
     #[test]
     fn as_far_away_as_there_is_room() {
         let topology = machine(2, 1, 2, 2);
@@ -214,6 +214,7 @@ mod tests {
 
     /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half
     /// of them, and more cannot be enough.
+    /// Holds qos/means.
     #[test]
     fn who_runs_everywhere_keeps_as_many_cpus_as_he_needs_at_once() {
         let every = |topology: &Topology, demand: f64| {

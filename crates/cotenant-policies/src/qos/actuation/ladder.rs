@@ -1,5 +1,5 @@
-//! Naps first. Where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU time is
-//! left, or it cannot be limited, limits of cache ways and memory bandwidth.
+//! Naps first. If these are not obeyed or miss the goal, limits of CPU time. If hardly any CPU time is left, or it
+//! cannot be limited, limits of cache ways and memory bandwidth.
 
 use super::step::Step;
 use crate::qos::phase::{Phase, Why};
@@ -8,38 +8,38 @@ use cotenant_model::policy::Ctx;
 use cotenant_model::{Action, ActionOutcome, Outcome, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 
-/// Refused naps in a row after which naps are given up.
+/// Refused naps in a row that end the use of naps.
 const REFUSED: u32 = 3;
 
-/// Seconds over which programs are checked for obeying naps.
+/// Seconds over which obedience to naps is checked.
 const WINDOW_S: f64 = 3.0;
 
-/// Windows in a row without obedience after which naps are given up.
+/// Windows in a row without obedience that end the use of naps.
 const WINDOWS: u32 = 2;
 
-/// Programs that slept for less than this part of what was ordered do not obey.
+/// Programs that slept for less than this fraction of the ordered time do not obey.
 const SLEPT: f64 = 0.5;
 
-/// A window with naps for less than this share of the time tells nothing.
+/// A window with naps for less than this fraction of time is inconclusive.
 const ASKED: f64 = 0.05;
 
-/// Seconds for which the goal is missed at the least duty before limits are tried.
+/// Seconds of missing the goal at the least duty until limits are tried.
 const MISSED_S: f64 = 3.0;
 
 /// A duty up to this many times the least duty counts as the least.
 const ABOUT: f64 = 1.2;
 
-/// Up to this many thousandths of all CPUs, cache ways and bandwidth are limited as well: a program can hardly have
-/// less CPU time.
+/// Up to this many thousandths of all CPUs, cache ways and bandwidth are limited too, because CPU time can hardly be
+/// reduced further.
 pub(in crate::qos) const LAST: u32 = 100;
 
-/// Whether naps or limits are in force, and what speaks against them.
+/// Whether naps or limits are in use, and the evidence against them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct Ladder {
-    /// Why limits are in force; `None`: naps are.
+    /// Why limits are in use; `None`: naps are.
     climbed: Option<Climbed>,
-    /// Limits were refused: only naps are left.
+    /// Limits were refused: only naps remain.
     stuck: bool,
     /// Whether limits of CPU time were refused.
     #[serde(default)]
@@ -47,10 +47,9 @@ pub struct Ladder {
     /// Whether limits of cache ways and memory bandwidth were refused.
     #[serde(default)]
     no_caches: bool,
-    /// Naps in a row that were refused.
+    /// Refused naps in a row.
     refused: u32,
-    /// Of this window: its seconds, for how many of them the programs were to run, and the CPU time of their threads,
-    /// seconds.
+    /// Of this window: its seconds, the seconds in which the programs should run, and the CPU seconds of their threads.
     window: [f64; 3],
     /// Threads that ran in it.
     threads: usize,
@@ -58,25 +57,25 @@ pub struct Ladder {
     disobeyed: u32,
     /// Seconds of missing the goal at the least duty.
     missed_s: f64,
-    /// Whether the background was refused to all.
+    /// Whether the background was refused for all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     no_background: bool,
 }
 
-/// Why naps were given up.
+/// Why naps were replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Climbed {
     /// They were refused.
     Refused,
-    /// Programs ran for longer than they were to.
+    /// Programs ran for longer than ordered.
     Disobeyed,
-    /// They did not keep the goal.
+    /// They missed the goal.
     Missed,
 }
 
 impl Climbed {
-    /// As JSON has it.
+    /// Its name in JSON.
     pub(in crate::qos) fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -85,7 +84,7 @@ impl Climbed {
         }
     }
 
-    /// As people read it.
+    /// Its text.
     pub(in crate::qos) fn text(self) -> &'static str {
         match self {
             Self::Refused => "naps were refused",
@@ -96,7 +95,7 @@ impl Climbed {
 }
 
 impl Ladder {
-    /// Why a step is not by the mildest means, where it is not.
+    /// Why a step is not by the mildest means.
     pub(in crate::qos) fn reason(&self, step: Step) -> Option<String> {
         match step {
             Step::Limit(Some(_)) | Step::Caches(Some(_)) => {
@@ -109,31 +108,31 @@ impl Ladder {
         }
     }
 
-    /// Whether limits are in force instead of naps.
+    /// Whether limits are in use instead of naps.
     pub fn limits(&self) -> bool {
         self.climbed.is_some()
     }
 
-    /// Of what a limit of this share of all CPUs, in thousandths, is: of CPU time; of cache ways and memory bandwidth,
-    /// each `None` where not of that. The latter alone where the user wants that, or where CPU time cannot be limited;
-    /// else besides, as the last rung.
+    /// The kinds of a limit of this share of all CPUs, in thousandths: CPU time; and cache ways with memory bandwidth.
+    /// The latter alone if the user chose it, or if CPU time cannot be limited; otherwise additionally as the last
+    /// step.
     pub(in crate::qos) fn kinds(&self, config: &QosConfig, permille: Option<u32>) -> [Option<u32>; 2] {
         let alone = config.limits == Some(Limits::Caches) || self.no_cpu && config.climb;
         let caches = alone || config.climb && !self.no_caches && permille.is_some_and(|permille| permille <= LAST);
         [permille.filter(|_| !alone), permille.filter(|_| caches)]
     }
 
-    /// Whether there is a background that low-priority programs can be in.
+    /// Whether low-priority programs can be put into a background class.
     pub(in crate::qos) fn has_background(&self, config: &QosConfig) -> bool {
         config.climb && !self.no_background
     }
 
-    /// Why naps were given up, where they were.
+    /// Why naps were replaced, if they were.
     pub fn climbed(&self) -> Option<Climbed> {
         self.climbed
     }
 
-    /// Notes how orders were obeyed, and climbs where they were obeyed badly.
+    /// Records obedience to orders, and climbs if it is poor.
     pub(in crate::qos) fn note(
         &mut self,
         ctx: &Ctx<'_>,
@@ -182,7 +181,7 @@ impl Ladder {
         };
     }
 
-    /// Compares what the programs did with what was ordered.
+    /// Compares the programs' behaviour with the orders.
     fn watch(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, phase: Phase) {
         let seconds = view.interval.as_secs_f64();
         self.window[0] += seconds;
@@ -195,7 +194,7 @@ impl Ladder {
         if all < WINDOW_S {
             return;
         }
-        // Not every look is at the threads: a window ends with one that is.
+        // Not every round looks at threads: a window ends with one that does.
         if ran.is_empty() && self.threads > 0 && all < 2.0 * WINDOW_S {
             return;
         }

@@ -9,5 +9,5 @@ pub(super) mod steps;
 pub use away::Away;
 pub use ladder::{Climbed, Ladder};
 
-/// Why orders are taken back in the end.
+/// Why orders are undone at the end.
 pub(super) const NOBODY: &str = "no goal is to be kept any more";

@@ -1,4 +1,4 @@
-//! What a phase means for the low-priority programs: naps, turns of running and napping, limits, and the background.
+//! A phase as orders to low-priority programs: naps, turns of running and napping, limits, and the background.
 
 use super::Ladder;
 use super::step::Step;
@@ -9,31 +9,31 @@ use cotenant_model::speed::Source;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A turn of running and napping where a duty is kept by both.
+/// Length of a turn that keeps a duty by running and napping.
 pub(in crate::qos) const TURN: Duration = Duration::from_millis(20);
 
-/// The same where all answers are short: each falls into one part of a turn anyway, and each switch disturbs those
-/// under way.
+/// The same if all answers are short: each falls into one part of a turn anyway, and each switch disturbs those in
+/// progress.
 pub(in crate::qos) const LONG_TURN: Duration = Duration::from_millis(200);
 
-/// Answers are short up to here, seconds: half of a short turn. Longer ones fall into both parts.
+/// Answers count as short up to half of a short turn, seconds. Longer ones fall into both parts.
 const SHORT_ANSWER_S: f64 = 0.01;
 
-/// Neither part of a turn is shorter, except runs between the longest naps: programs look for naps every 2 ms or so.
+/// Least length of both parts of a turn, except runs between the longest naps: programs look for naps about every 2 ms.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// In a pause that has no end yet, naps are ordered this far ahead: rounds each 100 ms, which come anyway, renew them.
+/// In a pause without an end yet, naps are ordered this far ahead; the regular rounds each 100 ms renew them.
 const AHEAD: Duration = Duration::from_millis(150);
 
-/// Naps that go on are ordered anew this long before they end.
+/// Continued naps are renewed this long before they end.
 pub(in crate::qos) const RENEWED: Duration = Duration::from_millis(50);
 
-/// What was ordered last.
+/// The last orders.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ordered {
-    /// When the naps end.
+    /// End of the naps.
     pub napping_until: Time,
-    /// Where a duty is kept by turns, when the present turn ends.
+    /// End of the current turn, if a duty is kept by turns.
     pub turn_ends: Time,
     /// Whether the programs run in the background.
     #[serde(default)]
@@ -45,11 +45,11 @@ pub struct Ordered {
     caches: Option<u32>,
 }
 
-/// What orders depend on.
+/// Inputs of orders.
 pub(in crate::qos) struct Moment<'a> {
     pub config: &'a QosConfig,
     pub ladder: &'a Ladder,
-    /// `None`: everything is taken back.
+    /// `None`: everything is undone.
     pub phase: Option<Phase>,
     pub began: Time,
     /// Whether the phase begins now.
@@ -60,12 +60,12 @@ pub(in crate::qos) struct Moment<'a> {
 }
 
 impl Ordered {
-    /// Whether any limit is in force.
+    /// Whether any limit is in use.
     pub fn is_limited(&self) -> bool {
         (self.limited, self.caches) != (None, None)
     }
 
-    /// The orders that are due now. Naps are counted in `naps`.
+    /// The due orders. Naps are counted in `naps`.
     pub(in crate::qos) fn steps(&mut self, at: &Moment<'_>, naps: &mut u64) -> Vec<Step> {
         let on = at.config.climb && at.phase.is_some_and(|phase| phase.background);
         let background = (std::mem::replace(&mut self.background, on) != on).then_some(Step::Background(on));
@@ -82,14 +82,14 @@ impl Ordered {
                 Lasts::For(time) | Lasts::UntilKnown(time) => at.began + time,
                 Lasts::Readings(_) => now + AHEAD,
             };
-            // A nap whose end is not yet ordered is renewed when that is near.
+            // An open-ended nap is renewed near its ordered end.
             let due = self.napping_until < end && self.napping_until - now <= RENEWED;
             *naps += u64::from(new);
             let mut steps = Vec::new();
             if new || due {
                 steps.push(self.nap(end.min(now + LONGEST_NAP)));
             }
-            // A program that does not obey naps well is limited as far as that goes, too.
+            // A program that obeys naps poorly is also limited as far as possible.
             if at.ladder.limits() {
                 steps.extend(self.limit(at, Some(1)));
             }
@@ -112,14 +112,14 @@ impl Ordered {
         steps
     }
 
-    /// Ends naps; with this share of all CPUs as the limit.
+    /// Ends naps, with this share of all CPUs as the limit.
     fn run(&mut self, at: &Moment<'_>, permille: Option<u32>) -> Vec<Step> {
         let nap = (self.napping_until > at.now).then_some(Step::Nap(at.now));
         self.napping_until = self.napping_until.min(at.now);
         nap.into_iter().chain(self.limit(at, permille)).collect()
     }
 
-    /// The orders that make this share of all CPUs the limit, where it is not.
+    /// The orders that change the limit to this share of all CPUs.
     fn limit(&mut self, at: &Moment<'_>, permille: Option<u32>) -> Vec<Step> {
         let [cpu, caches] = at.ladder.kinds(at.config, permille);
         let cpu = (std::mem::replace(&mut self.limited, cpu) != cpu).then_some(Step::Limit(cpu));
@@ -145,7 +145,7 @@ fn turn_length(at: &Moment<'_>) -> Duration {
 pub(in crate::qos) fn turn(duty: f64, length: Duration) -> (Duration, Duration) {
     let (run, nap) = (length.as_secs_f64() * duty, length.as_secs_f64() * (1.0 - duty));
     let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
-    // A duty that is to have longer naps than there are has shorter runs.
+    // A duty that needs longer naps than allowed gets shorter runs.
     let longer = longer.min(LONGEST_NAP.as_secs_f64() / nap.max(1e-6));
     [run, nap].map(|part| Duration::from_secs_f64((part * longer).min(1.0))).into()
 }

@@ -1,8 +1,8 @@
 //! Controllers that keep a high-priority program at its goal by throttling low-priority ones (Tang, chapter 6:
 //! Reactive-Niceness).
 //!
-//! A controller is a pure state machine over [phases](super::phase): it says what the low-priority programs do next and
-//! for how long, is told [how that went](PhaseResult), and says what comes then. It knows neither clock nor machine.
+//! A controller is a pure state machine over [phases](super::phase): it chooses the low-priority programs' next phase
+//! and its length, receives [the result](PhaseResult), and chooses the next one. It has neither clock nor machine.
 
 mod simple;
 mod steady;
@@ -24,9 +24,9 @@ use std::time::Duration;
 pub enum Controller {
     /// Naps by thresholds of the speed (Algorithm 4).
     Simple(Simple),
-    /// Naps by the difference that they make (Algorithm 5).
+    /// Naps by the measured difference that they make (Algorithm 5).
     Targeted(Targeted),
-    /// A duty that follows what whole turns come to (ours).
+    /// A duty that follows the results of whole turns (ours).
     Tracking(Tracking),
     /// For metrics with long windows (ours).
     Steady(Steady),
@@ -46,7 +46,7 @@ pub enum State {
     Steady(SteadyState),
 }
 
-/// Names that [`Controller::preset`] knows: the six configurations of tables 6.1 and 6.2, and ours.
+/// Names for [`Controller::preset`]: the six configurations of tables 6.1 and 6.2, and ours.
 pub const PRESETS: [&str; 10] = [
     "utilisation-biased",
     "balanced",
@@ -80,7 +80,7 @@ impl Controller {
         })
     }
 
-    /// The share of its speed alone that a program is to keep; `None` for `simple`, which has no such goal.
+    /// The fraction of its speed alone that a program should keep; `None` for `simple`, which has no such goal.
     pub fn goal(&self) -> Option<f64> {
         match self {
             Self::Simple(_) => None,
@@ -90,12 +90,12 @@ impl Controller {
         }
     }
 
-    /// Whether it measures whole turns, of which nothing may be left out.
+    /// Whether it measures whole turns, without exclusions.
     pub fn counts_all(&self) -> bool {
         matches!(self, Self::Tracking(_))
     }
 
-    /// The least duty that it asks for besides pauses, 0–1; `None` where it asks for naps, not for duties.
+    /// The least duty besides pauses, 0–1; `None` for controllers that order naps, not duties.
     pub fn least_duty(&self) -> Option<f64> {
         match self {
             Self::Simple(_) | Self::Targeted(_) => None,
@@ -114,7 +114,7 @@ impl Controller {
         }
     }
 
-    /// The phase after one that went as `seen`. A state of another controller counts as none.
+    /// The phase after one with the result `seen`. A state of another controller counts as none.
     pub fn next(&self, state: State, seen: &PhaseResult) -> (Phase, State) {
         match (self, state) {
             (Self::Simple(simple), State::Simple(ran)) => with(simple.next(ran, seen), State::Simple),
@@ -127,7 +127,7 @@ impl Controller {
 }
 
 impl State {
-    /// The speed alone of each program, where the controller keeps one; else the last naps tell it.
+    /// The speed alone of each program, if the controller keeps one; otherwise the last naps give it.
     pub fn alone(&self) -> Option<&[Option<f64>]> {
         match self {
             Self::Tracking(state) => Some(&state.alone),
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// What is to be kept while the low-priority programs run: of the speed alone, or of what others leave of it.
+    /// The reference of the goal while low-priority programs run: the speed alone, or what others leave of it.
     pub fn reference(&self) -> Option<Vec<Option<f64>>> {
         match self {
             Self::Steady(state) => Some(state.reference()),

@@ -21,20 +21,20 @@ pub struct Simple {
     pub high: f64,
     /// Naps in multiples of `exec`: below `low`, below `high`, from `high` on.
     pub naps: [f64; 3],
-    /// How long the low-priority programs run before the speed is judged.
+    /// Time that the low-priority programs run before the speed is judged.
     pub exec: Duration,
-    /// The latest part of that, whose speed it is; none: all of it (ours, and what recordings that do not say were made
-    /// with).
+    /// The last part of that, whose speed counts; zero: all of it (ours, and the meaning in recordings without this
+    /// key).
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub sample: Duration,
 }
 
-/// What the last phase was: a run whose speed counts, or a nap; `None`: the beginning of a run.
+/// The last phase: a run whose speed counts, or a nap; `None`: the beginning of a run.
 pub(super) type Ran = Option<bool>;
 
 impl Simple {
-    /// As in the paper: the engine comes after 2 ms of execution, and reads the latest sample of a monitor that takes
-    /// one each millisecond (§6.3.1).
+    /// As in the paper: the engine acts after 2 ms of execution, on the latest sample of a monitor with one per
+    /// millisecond (§6.3.1).
     pub fn paper(low: f64, high: f64, naps: [f64; 3]) -> Self {
         let [exec, sample] = [2, 1].map(Duration::from_millis);
         Self { exec, sample, ..Self::new(low, high, naps) }
@@ -64,7 +64,7 @@ impl Simple {
         (Phase::new(1.0, length, why).by(held), ran)
     }
 
-    /// The slowest program decides; one whose speed is unknown asks for nothing.
+    /// The slowest program decides; programs with unknown speed are ignored.
     fn judge(&self, seen: &PhaseResult) -> (Phase, Ran) {
         let known = seen.speeds.iter().enumerate().filter_map(|(high, speed)| Some((high, usable(*speed)?)));
         let Some((high, speed)) = known.min_by(|a, b| a.1.total_cmp(&b.1)) else {

@@ -1,11 +1,11 @@
-//! Heuristic 2 (Algorithm 5): naps as long as the difference that they make asks for.
+//! Heuristic 2 (Algorithm 5): naps as long as their measured effect requires.
 //!
-//! Equation 6.1 with its left side turned round, `(1 − goal)/goal = (s_nap − s_exec)/s_exec · exec/(exec + nap)`, says
-//! that the mean slowdown is `1/goal`: `nap = exec · (goal/(1 − goal) · Δ/(1 − Δ) − 1)` with `Δ = (s_nap −
-//! s_exec)/s_nap`. As printed it would ask for a ten-fold slowdown at a goal of 90 % before anybody naps. Speed that is
-//! kept so is never less than the goal: a mean of slowdowns weighs the slow part more than a mean of speeds does.
-//! Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there.
-//! Between that threshold and the allowed loss the nap is below 0: the shortest one is taken.
+//! Equation 6.1 with its left side inverted, `(1 − goal)/goal = (s_nap − s_exec)/s_exec · exec/(exec + nap)`, requires
+//! a mean slowdown of `1/goal`: `nap = exec · (goal/(1 − goal) · Δ/(1 − Δ) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. As
+//! printed, a goal of 90 % would start naps only at a ten-fold slowdown. The kept speed is at least the goal, because a
+//! mean of slowdowns weighs the slow part more than a mean of speeds. Algorithm 5 compares Δ with `conservative_factor
+//! × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there. Between that threshold and the allowed loss the
+//! nap is below 0: the shortest one is taken.
 //!
 //! ```text
 //!                                               at least the threshold
@@ -21,23 +21,23 @@ use std::time::Duration;
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Targeted {
-    /// Share of its speed alone that a program is to keep, 0–1, exclusive.
+    /// Fraction (0–1, exclusive) of its speed alone that a program should keep.
     pub goal: f64,
-    /// Share of the allowed loss from which on naps begin, above 0 to 1: the lower, the stricter.
+    /// Fraction of the allowed loss (above 0 to 1) from which naps begin: lower is stricter.
     pub conservative_factor: f64,
-    /// How long the low-priority programs run before contention is looked for again.
+    /// Run time of low-priority programs before the next check for contention.
     pub execute_period: Duration,
-    /// Length of the two halves of a look, and the shortest nap.
+    /// Length of the two halves of a check, and the shortest nap.
     pub check_interval: Duration,
-    /// How long they run between two naps.
+    /// Run time between two naps.
     pub exec: Duration,
-    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the
-    /// nap left them, which hides some of the loss.
+    /// Whether the speed in *execution* also counts (ours): in the short run after a nap, caches are still warm from
+    /// it, which hides part of the loss.
     pub execution_counts: bool,
-    /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
+    /// Weight of a new measurement, above 0 to 1; 1 is the paper's: only the last one counts.
     pub weight: f64,
-    /// Whether naps are those of equation 6.1; else only as long as `mean speed ≥ goal · s_nap` asks for,
-    /// `exec · (Δ/(1 − goal) − 1)` (ours, and what recordings that do not say were made with).
+    /// Whether naps follow equation 6.1; otherwise only `mean speed ≥ goal · s_nap`, `exec · (Δ/(1 − goal) − 1)` (ours,
+    /// and the meaning in recordings without this key).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_slowdown: bool,
 }
@@ -45,7 +45,7 @@ pub struct Targeted {
 /// State.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetedState {
-    /// What the last phase was.
+    /// The last phase.
     step: Step,
     /// Speed of each program while the others napped.
     napping: Vec<Option<f64>>,
@@ -53,7 +53,7 @@ pub struct TargetedState {
     running: Vec<Option<f64>>,
 }
 
-/// The state of Figure 6.4, and where in it.
+/// The state of Figure 6.4, and its half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Step {
@@ -114,7 +114,7 @@ impl Targeted {
     pub(super) fn next(&self, mut state: TargetedState, seen: &PhaseResult) -> (Phase, TargetedState) {
         let known = seen.is_known();
         match state.step {
-            // One that was heard and is not any more: no nap would tell what it does.
+            // A program that has fallen silent: no nap would show its speed.
             _ if seen.is_silent() => {
                 Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Unknown))
             }
@@ -147,7 +147,7 @@ impl Targeted {
         }
     }
 
-    /// How long a nap such a loss asks for.
+    /// The nap required by such a loss.
     fn nap(&self, delta: f64) -> Duration {
         let times = if self.by_slowdown {
             self.goal / (1.0 - self.goal) * delta / (1.0 - delta)
@@ -169,14 +169,14 @@ impl Targeted {
     fn remember(&self, means: &mut Vec<Option<f64>>, seen: &PhaseResult) {
         means.resize(seen.speeds.len(), None);
         for (mean, speed) in means.iter_mut().zip(&seen.speeds) {
-            // A program without a speed has none of before either: it may be another by now.
+            // A program without a speed has no earlier one either: it may have changed.
             *mean = usable(*speed).map(|speed| mean.map_or(speed, |mean| mean + self.weight * (speed - mean)));
         }
     }
 }
 
 impl TargetedState {
-    /// The largest loss that running causes to any of the programs, by its place; below 0 where it causes none.
+    /// The largest loss that running causes to any program, by its index; below 0 without a loss.
     fn delta(&self) -> Option<(usize, f64)> {
         let loss = |(high, (napping, running)): (usize, (&Option<f64>, &Option<f64>))| {
             Some((high, 1.0 - (*running)? / (*napping)?))

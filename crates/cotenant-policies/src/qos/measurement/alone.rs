@@ -1,4 +1,4 @@
-//! The speed alone, from pause to pause: kept until a better measurement replaces it.
+//! The speed alone over pauses: kept until a better measurement replaces it.
 
 use cotenant_model::Histogram;
 use cotenant_model::histogram::Bucket;
@@ -6,38 +6,38 @@ use cotenant_model::stats::bootstrap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Pieces of pauses, or readings, that are kept at most.
+/// Limit of kept pieces of pauses, or readings.
 const MOST: usize = 24;
 
-/// Of fewer the interval is no 95 %, and is not given.
+/// With fewer there is no 95 % interval.
 const ENOUGH: usize = 6;
 
-/// A newer measurement is as good as the one before where its interval is wider by no more than this.
+/// A newer measurement counts as equally good if its interval is at most this much wider.
 const AS_GOOD: f64 = 1.25;
 
-/// An interval that is no wider than this, of the speed, is as good as any.
+/// An interval no wider than this fraction of the speed counts as good enough.
 const NARROW: f64 = 0.02;
 
-/// So many pauses in a row that are surely slower are another load, not a disturbance.
+/// This many certainly slower pauses in a row mean another load, not a disturbance.
 const ANOTHER: usize = 3;
 
 /// A piece of a pause: its answers, or one reading of a metric.
 pub trait Piece: Clone {
-    /// Pieces as they stand in a recording.
+    /// Pieces in the format of a recording.
     type Packed: Serialize + DeserializeOwned;
 
     /// Packs them.
     fn pack(pieces: &[Self]) -> Self::Packed;
 
-    /// Undoes that.
+    /// Unpacks them.
     fn unpack(packed: Self::Packed) -> Vec<Self>;
 
-    /// The speed of pieces by how often each counts; `q` is the quantile of answers.
+    /// The speed of pieces with multiplicities; `q` is the quantile of answers.
     fn speed(pieces: &[Self], q: f64) -> impl Fn(&[u64]) -> Option<f64>;
 }
 
 impl Piece for Histogram {
-    /// All of them, and how many of each of its buckets are of which.
+    /// All pieces, and for each bucket the pieces of its answers.
     type Packed = (Self, Vec<Vec<u64>>);
 
     fn pack(pieces: &[Self]) -> Self::Packed {
@@ -102,7 +102,7 @@ pub struct Measurement {
     pub speed: f64,
     /// Its 95 % interval by the block bootstrap.
     interval: [f64; 2],
-    /// The pieces of which it is made.
+    /// Its pieces.
     pieces: usize,
 }
 
@@ -114,25 +114,25 @@ impl Measurement {
         Some(Self { speed, interval, pieces: pieces.len() })
     }
 
-    /// The interval, where there are enough pieces for it.
+    /// The interval, if there are enough pieces for it.
     pub fn told(&self) -> Option<[f64; 2]> {
         (self.pieces >= ENOUGH).then_some(self.interval)
     }
 
-    /// How wide the interval is, of the speed.
+    /// The interval's width as a fraction of the speed.
     fn width(&self) -> f64 {
         (self.interval[1] - self.interval[0]) / self.speed
     }
 }
 
-/// What pauses said.
+/// Results of pauses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pauses<P> {
-    /// What is taken for the speed alone.
+    /// The current speed alone.
     pub kept: Option<Measurement>,
     /// Pieces of the last pauses.
     pieces: Vec<P>,
-    /// Those of the last pauses in a row that were surely slower, a pause each.
+    /// Those of the last certainly slower pauses in a row, one pause each.
     aside: Vec<Vec<P>>,
 }
 
@@ -162,11 +162,11 @@ impl<P: Piece> Pauses<P> {
         self.kept.is_none()
     }
 
-    /// Takes in a pause, and returns what is the speed alone from then on; `q` is the quantile of answers.
+    /// Adds a pause, and returns the speed alone from then on; `q` is the quantile of answers.
     ///
-    /// A pause that is surely slower than what is kept may have been disturbed: it is left aside, until so many in a
-    /// row say the same. One that is surely faster counts at once, since nothing makes a program faster than it is
-    /// alone. All others add up, and replace what is kept where they tell the speed as well as that does.
+    /// A certainly slower pause may have been disturbed: it is set aside until enough in a row agree. A certainly
+    /// faster one counts at once, because no program exceeds its speed alone. All others accumulate, and replace the
+    /// kept value once they are as precise.
     pub fn note(&mut self, pause: Vec<P>, q: f64) -> Option<f64> {
         let Some(now) = Measurement::of(&pause, q) else { return self.kept.map(|kept| kept.speed) };
         let Some(kept) = self.kept else {
@@ -194,11 +194,10 @@ impl<P: Piece> Pauses<P> {
 }
 
 impl Pauses<f64> {
-    /// Takes in a speed alone that the controller keeps by itself, and the speed in a pause of which it made that: only
-    /// the interval is wanted.
+    /// Adds a speed alone that the controller keeps itself, with the speed of the pause: only the interval is needed.
     pub fn follow(&mut self, alone: f64, speed: Option<f64>) {
         if let Some(speed) = speed {
-            // What the controller took as it is, and not as one of several, has nothing to do with what was before.
+            // A value that the controller took directly, not as one of several, is independent of earlier ones.
             let anew = self.kept.is_some_and(|kept| kept.speed.to_bits() != alone.to_bits());
             if anew && speed.to_bits() == alone.to_bits() {
                 self.pieces.clear();
@@ -218,7 +217,7 @@ impl Pauses<f64> {
 mod tests {
     use super::*;
 
-    /// Twelve pieces of 25 answers, all of about so many milliseconds.
+    /// Twelve pieces of 25 answers, all of about this many milliseconds.
     fn pause(ms: f64) -> Vec<Histogram> {
         let piece = |i: u32| {
             let low = ms * 1e6 * (1.0 + f64::from(i % 4) / 50.0);
@@ -232,6 +231,8 @@ mod tests {
     }
 
     /// 21 ms, then once 59 ms: the pause was disturbed. Three times 59 ms: it is another load.
+    /// Promise qos/baseline: The speed alone is measured again when the load may have changed, and only a better
+    /// measurement replaces it.
     #[test]
     fn a_disturbed_pause_does_not_move_the_speed_alone() {
         let mut pauses = Pauses::default();
@@ -245,6 +246,7 @@ mod tests {
     }
 
     /// A pause of which some moments are slow is not surely slower, and tells less.
+    /// Holds qos/baseline.
     #[test]
     fn what_tells_less_replaces_nothing() {
         let mut pauses = Pauses::default();
@@ -255,6 +257,7 @@ mod tests {
         assert_eq!(ms(&mut pauses, mixed), 22.0);
     }
 
+    /// Holds qos/baseline.
     #[test]
     fn readings_are_kept_alike() {
         let mut pauses = Pauses::default();

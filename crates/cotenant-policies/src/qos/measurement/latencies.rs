@@ -1,4 +1,4 @@
-//! Latencies, gathered until they tell a speed.
+//! Latencies, gathered until they give a speed.
 
 use super::alone::Pauses;
 use crate::qos::phase::{Excess, MANY, Why};
@@ -7,52 +7,52 @@ use cotenant_model::{Histogram, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What became known of a speed.
+/// New information on a speed.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     /// Speed times weight.
     pub speed: f64,
     pub weight: f64,
-    /// When that measurement began.
+    /// Start of that measurement.
     pub since: Time,
-    /// How many readings it is as good as.
+    /// Number of readings that it equals.
     pub readings: u32,
-    /// How far single latencies are from the goal.
+    /// Excess of single latencies over the goal.
     pub excess: Option<Excess>,
     /// The speed alone by the latencies of all pauses.
     pub alone: Option<f64>,
 }
 
-/// A reading takes at least this long, and as many latencies as its quantile needs.
+/// Least duration of a reading, which also needs enough latencies for its quantile.
 const LATENCY_WINDOW: Duration = Duration::from_secs(1);
 
-/// And at most this long, where they do not tell whether the goal is kept.
+/// Its limit, if they do not show whether the goal holds.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
 
-/// A piece of a pause is at least this long: what disturbs answers lasts for parts of that.
+/// Least duration of a piece of a pause: disturbances of answers last for parts of that.
 const PIECE: Duration = Duration::from_millis(500);
 
-/// Pauses count until those after them have so many answers, and [`MANY`] beyond the quantile.
+/// Older pauses count until later ones have this many answers, and [`MANY`] beyond the quantile.
 const POOL: u64 = 1_000;
 
-/// What a reading is for.
+/// The purpose of a reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// It covers the time from here on.
+    /// Its start.
     pub from: Time,
-    /// It has to be as good as this many.
+    /// The number of readings that it must equal.
     pub readings: u32,
-    /// The speed alone to compare it with; without one it is compared with itself.
+    /// The speed alone for comparison; without one it is compared with itself.
     pub alone: Option<f64>,
-    /// The share of it that is the goal.
+    /// The goal's fraction of it.
     pub goal: Option<f64>,
-    /// Whether the low-priority programs run all the time in it.
+    /// Whether low-priority programs run all the time in it.
     pub full: bool,
-    /// Why the phase is as it is.
+    /// The reason of the phase.
     pub why: Why,
 }
 
-/// Latencies on the way to a reading.
+/// Latencies gathered for a reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gathered {
     histogram: Histogram,
@@ -60,13 +60,13 @@ pub struct Gathered {
     /// Those of the pauses so far: the last ones, and as many before.
     #[serde(default)]
     pauses: [Histogram; 2],
-    /// How many came in a second of the last of these.
+    /// Number per second in the last of these.
     #[serde(default)]
     pace: Option<f64>,
-    /// Those since the last pause, where the low-priority programs have run all the time since.
+    /// Those since the last pause, if low-priority programs have run all the time since.
     #[serde(default, skip_serializing_if = "is_empty")]
     ran: Histogram,
-    /// The pieces of the pause that goes on, and how long the last one is.
+    /// Pieces of the current pause, and the length of the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pieces: Vec<Histogram>,
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
@@ -81,16 +81,16 @@ fn is_empty(histogram: &Histogram) -> bool {
 }
 
 impl Gathered {
-    /// Whether nothing was seen yet.
+    /// Whether there is no data yet.
     pub fn is_empty(&self) -> bool {
         is_empty(&self.histogram)
     }
 
-    /// Adds the latencies of an interval; a reading when there are enough.
+    /// Adds the latencies of an interval; returns a reading when there are enough.
     pub fn add(&mut self, view: &View, latencies: Option<&Histogram>, q: f64, wanted: &Wanted) -> Option<Told> {
         let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
         if self.since.is_some_and(|begin| begin < wanted.from) {
-            self.begin(); // of the phase before
+            self.begin(); // from the phase before
         }
         if since < wanted.from {
             return None;
@@ -119,16 +119,15 @@ impl Gathered {
             if full && pauses.is_any() {
                 excess = excess.against(&pauses, &of(&[&self.histogram, &self.ran])?);
             }
-            // Where a server was asked more often, each answer stands for less of the time.
+            // At a higher request rate, each answer represents less time.
             let share = self.pace.map_or(1.0, |pace| (pace * window.as_secs_f64() / count.max(1) as f64).min(1.0));
             excess.over *= share;
             Some(excess)
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
-            // Programs that run all the time are soon stopped where that was a mistake. A pause that pays back what
-            // was beyond the goal takes its time until it says that the low-priority programs were not the cause; one
-            // that tells whose doing a miss was is compared with that.
+            // Programs at full duty must be stopped soon after a mistake. A pause that repays a debt lasts until it
+            // clears the low-priority programs; one that checks the cause of a miss is compared with it.
             let enough = |excess: Excess| match why {
                 Why::Blame => true,
                 Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
@@ -158,7 +157,7 @@ impl Gathered {
         value.filter(|value| value.is_finite()).map(told)
     }
 
-    /// Begins anew; what was gathered.
+    /// Starts over; returns the gathered latencies.
     fn begin(&mut self) -> Histogram {
         self.since = None;
         self.pieces.clear();
@@ -176,9 +175,9 @@ impl Gathered {
         self.piece += lasts;
     }
 
-    /// Enters a pause into what answers alone are like.
+    /// Adds a pause to the answers alone.
     fn note_pause(&mut self, histogram: Histogram, q: f64) {
-        // A pause that is surely faster: it is another load, or the pauses before met what no longer is.
+        // A certainly faster pause: the load has changed, or earlier pauses met a disturbance that is over.
         let before = self.all_pauses();
         let beyond = |all: &Histogram, edge: f64| Some(Excess::of(all.above(edge)?, all.count(), q));
         let edge = before.quantile(q);
@@ -207,6 +206,7 @@ mod tests {
     use super::*;
     use cotenant_model::testing::ViewBuilder;
 
+    /// Holds qos/cause.
     #[test]
     fn pauses_add_up_until_one_is_faster() {
         let of = |values: &[(u64, u64)]| {
@@ -222,9 +222,9 @@ mod tests {
         // Of 300, three are to be beyond: half of the six at 10 ms. Of 400, four: 2/3.
         close(p99_ms(&[(1, 294), (10, 6)]), 10.5);
         close(p99_ms(&[(1, 100)]), 10.0 + 2.0 / 6.0);
-        // Some moments that are slower tell at once: 4.2 of 420 are beyond, of twenty.
+        // A few slower moments are conclusive at once: 4.2 of 420 are beyond, of twenty.
         close(p99_ms(&[(50, 20)]), 50.0 + 15.8 / 20.0);
-        // A hundred that are fast tell nothing yet, three hundred do.
+        // A hundred fast ones are inconclusive, three hundred are not.
         close(p99_ms(&[(1, 100)]), 50.0 + 14.8 / 20.0);
         close(p99_ms(&[(1, 300)]), 1.99);
     }
@@ -296,7 +296,7 @@ mod tests {
             // A median needs fewer.
             (0.5, wanted(0, 1, first), vec![20], Some((1, 0))),
             (0.5, wanted(0, 1, first), vec![19], None),
-            // What began before does not count.
+            // Readings that began before do not count.
             (0.99, wanted(1, 1, first), vec![100], None),
             (0.99, wanted(1, 1, first), vec![100, 60, 40], Some((2, 1_000))),
         ] {

@@ -1,4 +1,4 @@
-//! How fast the high-priority programs are in a phase; higher is better, in any unit.
+//! Speed of the high-priority programs in a phase; higher is better, in any unit.
 
 mod alone;
 mod latencies;
@@ -12,7 +12,7 @@ pub use latencies::{Gathered, Told, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What an interval tells of a program's speed; `None` where nothing new is known.
+/// A program's speed in an interval; `None` without new information.
 pub fn speed(view: &View, app: &AppView, source: &Source, gathered: &mut Gathered, wanted: &Wanted) -> Option<Told> {
     if let Source::Latency(percentile) = source {
         return gathered.add(view, app.latency_ns.as_ref(), percentile.quantile(), wanted);
@@ -22,7 +22,7 @@ pub fn speed(view: &View, app: &AppView, source: &Source, gathered: &mut Gathere
     Some(Told { speed, weight, since, readings: 1, excess: None, alone: None })
 }
 
-/// The speed of a program in the phase that goes on.
+/// The speed of a program in the current phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     pub speed: f64,
@@ -33,10 +33,10 @@ pub struct Sum {
     /// Of the last reading.
     #[serde(default)]
     pub excess: Option<Excess>,
-    /// The speed alone by all pauses so far, where single answers tell it.
+    /// The speed alone over all pauses so far, if single answers give it.
     #[serde(default)]
     alone: Option<f64>,
-    /// Whether a reading was clipped: the others are of its better moments.
+    /// Whether a reading was clipped: the others are from its better moments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clipped: bool,
     /// Each reading of a metric in a pause.
@@ -45,7 +45,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds what became known.
+    /// Adds information.
     pub fn add(&mut self, told: &Told, view: &View, source: &Source, why: Why) {
         self.speed += told.speed;
         self.weight += told.weight;
@@ -58,7 +58,7 @@ impl Sum {
         }
     }
 
-    /// Enters the readings of a pause that is over.
+    /// Adds the readings of an ended pause.
     pub fn note_pause(&mut self, pauses: &mut Pauses<f64>) {
         let read = std::mem::take(&mut self.read);
         if !read.is_empty() && !self.clipped {
@@ -66,12 +66,12 @@ impl Sum {
         }
     }
 
-    /// By all that was counted.
+    /// By all counts.
     fn counted(&self) -> Option<f64> {
         (self.weight > 0.0).then(|| self.speed / self.weight)
     }
 
-    /// From batch to batch where progress comes in such, and was looked at often enough for that.
+    /// From batch to batch, if progress is batched and was sampled often enough.
     fn mean(&self) -> Option<f64> {
         if self.clipped {
             return None;
@@ -84,14 +84,14 @@ impl Sum {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
     had: f64,
-    /// For which their threads waited.
+    /// Seconds that their threads waited.
     waited: f64,
-    /// All that there was.
+    /// Available CPU seconds.
     all: f64,
 }
 
 impl Taken {
-    /// Adds what a view tells.
+    /// Adds a view.
     pub fn add(&mut self, view: &View, low: &[AppId], cpus: usize) {
         let seconds = view.interval.as_secs_f64();
         self.all += seconds * cpus as f64;
@@ -104,14 +104,14 @@ impl Taken {
         }
     }
 
-    /// The share that they had of what they wanted and could have had alone; `None` where that is not known.
+    /// The fraction of the time they wanted and could have had alone; `None` if unknown.
     pub fn share(&self) -> Option<f64> {
         let wanted = (self.had + self.waited).min(self.all);
         (self.had > 0.0).then(|| (self.had / wanted).min(1.0))
     }
 }
 
-/// Adds what the view tells of a program's waits, where they were all counted since `from`.
+/// Adds a program's waits in the view, if all were counted since `from`.
 pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig, from: Time) {
     let Some(waiting) = &app.waits else { return };
     let counted = Duration::try_from_secs_f64(waiting.seconds).unwrap_or_default();
@@ -127,7 +127,7 @@ fn lay(waited: &mut Waited, waiting: &Waiting, is_low: impl Fn(AppId) -> bool, i
     for (cause, threads) in &waiting.behind {
         match cause {
             Cause::App(app) if is_low(*app) => waited.low_s += threads * waiting.seconds,
-            // Its own doing, that of nothing that runs, or that of another one that is protected.
+            // Caused by itself, by nothing that runs, or by another protected program.
             Cause::Quota | Cause::Waking | Cause::Unknown => {}
             Cause::App(app) if is_high(*app) => {}
             _ => waited.others_s += threads * waiting.seconds,
@@ -135,15 +135,15 @@ fn lay(waited: &mut Waited, waiting: &Waiting, is_low: impl Fn(AppId) -> bool, i
     }
 }
 
-/// How long ago what others used counts half, and how long it is watched before it counts.
+/// Half-life of others' use, and the observation time before it counts.
 const LATELY: Duration = Duration::from_secs(5);
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Shares of all CPU time that others and the high-priority programs use together from which on the machine is full,
-/// and below which it is not any more. In the background there is next to nothing left to take away from others then.
+/// Fractions of all CPU time used by others and high-priority programs: from the first the machine counts as full,
+/// below the second no more. A full machine leaves nearly nothing to take from others in the background.
 const FULL: [f64; 2] = [0.9, 0.8];
 
-/// How full the machine is without the low-priority programs.
+/// Load of the machine without the low-priority programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Crowd {
     /// CPU seconds of the others and the high-priority programs, and of all; older ones count less.
@@ -154,7 +154,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Adds what a view tells.
+    /// Adds a view.
     pub fn add(&mut self, view: &View, low: &[AppId], cpus: usize) {
         let seconds = view.interval.as_secs_f64();
         let high = |app: &AppId| !low.contains(app);
@@ -171,7 +171,7 @@ impl Crowd {
     }
 }
 
-/// What the controller is told of a phase.
+/// A phase's result for the controller.
 pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     PhaseResult {
         room,
@@ -189,23 +189,23 @@ pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     }
 }
 
-/// This many batches tell how fast they come.
+/// Number of batches that give their rate.
 const ENOUGH: u32 = 4;
 
-/// Progress in a pause. Where some looks at it saw none, it comes in batches: how many of them fit into the pause is
-/// chance, and the time from the first to the last tells the speed.
+/// Progress in a pause. If some samples saw none, it comes in batches: the number in the pause is chance, and the time
+/// from first to last gives the speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Batches {
     looks: u32,
     count: u32,
     first: Time,
     last: Time,
-    /// Units behind the first batch.
+    /// Units after the first batch.
     units: f64,
 }
 
 impl Batches {
-    /// Adds the units since the last look.
+    /// Adds the units since the last sample.
     pub fn look(&mut self, units: f64, at: Time) {
         self.looks += 1;
         if units <= 0.0 {
@@ -220,22 +220,22 @@ impl Batches {
         self.last = at;
     }
 
-    /// Whether progress comes in batches, as far as could be seen.
+    /// Whether progress is batched, as far as observed.
     pub fn are_seen(&self) -> bool {
         self.count < self.looks
     }
 
-    /// Whether that is so, or cannot be known yet.
+    /// Whether that is so, or unknown yet.
     pub fn may_be(&self) -> bool {
         self.are_seen() || self.looks < ENOUGH
     }
 
-    /// Units per second; `None` where there were too few of them.
+    /// Units per second; `None` with too few of them.
     pub fn per_second(&self) -> Option<f64> {
         (self.count >= ENOUGH).then(|| self.units / (self.last - self.first).as_secs_f64())
     }
 
-    /// Time from one to the next; `None` where that is not known.
+    /// Time between batches; `None` if unknown.
     pub fn grain(&self) -> Option<Duration> {
         match (self.looks, self.count) {
             (looks, count) if looks == count && looks > 1 => Some(Duration::ZERO),
@@ -248,17 +248,17 @@ impl Batches {
 /// Sums over all phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QosSums {
-    /// Seconds in which decisions were made.
+    /// Seconds with decisions.
     pub seconds: f64,
-    /// Of these, as many as the low-priority programs were to run.
+    /// Of these, seconds in which low-priority programs should run.
     pub duty_s: f64,
-    /// Naps that were ordered.
+    /// Ordered naps.
     pub naps: u64,
-    /// Speed of each high-priority program times its weight, added up; over `weights`, its mean.
+    /// Speed of each high-priority program times its weight, summed; over `weights`, its mean.
     pub speeds: Vec<f64>,
-    /// Cycles for IPC, else seconds; readings of metrics in recordings of before.
+    /// Cycles for IPC, otherwise seconds; in older recordings, readings of metrics.
     pub weights: Vec<f64>,
-    /// Its speed alone, added up likewise. Between two measurements the speed alone is the mean of both.
+    /// Its speed alone, summed likewise. Between two measurements the speed alone is the mean of both.
     #[serde(default)]
     alones: Vec<f64>,
     /// The weights since the last of these measurements.
@@ -267,12 +267,12 @@ pub struct QosSums {
 }
 
 impl QosSums {
-    /// Enters what was pending where a speed alone was measured anew.
+    /// Adds the pending weights when a speed alone was measured again.
     pub(super) fn settle(&mut self, before: &[Option<f64>], now: &[Option<f64>]) {
         self.alones.resize(self.pending.len(), 0.0);
         for (i, (sum, pending)) in self.alones.iter_mut().zip(&mut self.pending).enumerate() {
             let of = |alone: &[Option<f64>]| alone.get(i).copied().flatten();
-            // None before: it is known from here on. None now: what was known stays.
+            // Unknown before: known from here on. Unknown now: the old value stays.
             let alone = match (of(before), of(now)) {
                 (Some(before), Some(now)) if before.to_bits() != now.to_bits() => f64::midpoint(before, now),
                 (None, Some(now)) => now,
@@ -283,7 +283,7 @@ impl QosSums {
         }
     }
 
-    /// Adds an interval in which the low-priority programs were to run for a share of the time.
+    /// Adds an interval with this duty of low-priority programs.
     pub(super) fn pass(&mut self, seconds: f64, duty: f64, programs: usize) {
         self.seconds += seconds;
         self.duty_s += seconds * duty;
@@ -292,14 +292,14 @@ impl QosSums {
         }
     }
 
-    /// Adds what became known of a program's speed.
+    /// Adds information on a program's speed.
     pub(super) fn add(&mut self, high: usize, told: &Told) {
         self.speeds[high] += told.speed;
         self.weights[high] += told.weight;
         self.pending[high] += told.weight;
     }
 
-    /// What a program would have done alone, whose present speed is given: in the unit of `speeds`.
+    /// What a program would have done alone, given its current speed: in the unit of `speeds`.
     pub(super) fn alone(&self, high: usize, alone: f64) -> f64 {
         let of = |sums: &[f64]| sums.get(high).copied().unwrap_or(0.0);
         of(&self.alones) + of(&self.pending) * alone

@@ -1,31 +1,31 @@
-//! `steady` keeps the p99 of a server that is asked a hundred times a second, by answers that are told one by one.
+//! `steady` keeps the p99 of a server with a hundred requests per second, whose answers are known one by one.
 
 use super::*;
 
-/// What the program of low priority does to the server's answers while it runs.
+/// The effect of the running low-priority program on the server's answers.
 #[derive(Clone, Copy, Debug)]
 struct Harm {
-    /// All take so much longer.
+    /// Factor for all answers.
     slower: f64,
-    /// Share of the moments in which a question waits for a CPU first.
+    /// Fraction of the moments in which a request first waits for a CPU.
     waits: f64,
-    /// For so long on average, microseconds.
+    /// Mean of that wait, microseconds.
     wait_us: f64,
-    /// Whether they do so in the background, too, unless a CPU is left free.
+    /// Whether they do so in the background too, unless a CPU is left free.
     crowds: bool,
-    /// Share of the questions that wait so in the first 10 ms of each run, whoever else would let them through.
+    /// Fraction of requests that wait so in the first 10 ms of each run, even in the background.
     starts: f64,
-    /// Share of the questions that wait for half a millisecond on average, whoever runs.
+    /// Fraction of requests that wait for half a millisecond on average, whatever runs.
     tail: f64,
-    /// Others that nobody here sees make all answers five times as long for a second on average, and then not for so
-    /// many seconds.
+    /// Unseen others make all answers five times as long for a second on average, at mean intervals of this many
+    /// seconds.
     spells_s: f64,
-    /// From and to when, seconds, unseen others fill the machine: three tenths of the questions wait for
-    /// two milliseconds on average, whatever of ours runs.
+    /// From and to these seconds, unseen others fill the machine: three tenths of the requests wait for two
+    /// milliseconds on average, whatever of ours runs.
     others_s: [f64; 2],
 }
 
-/// Nobody else is there.
+/// No other program runs.
 const ALONE: Harm = Harm {
     slower: 0.0,
     waits: 0.0,
@@ -37,37 +37,36 @@ const ALONE: Harm = Harm {
     others_s: [0.0; 2],
 };
 
-/// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and is asked at random
-/// moments.
+/// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and random arrivals.
 struct Server {
     topology: Topology,
     harm: Harm,
     now: Time,
     end: Time,
     napping_until: Time,
-    /// Since when the other one runs.
+    /// Start of the other program's run.
     since: Time,
-    /// Whether a spell is on, and until when it or its absence lasts, seconds.
+    /// Whether a spell is on, and the end of it or of its absence, seconds.
     spell: (bool, f64),
-    /// Naps behind runs.
+    /// Number of naps after runs.
     naps: u32,
     background: bool,
     /// Whether a CPU is left free.
     aside: bool,
     ran_s: f64,
-    /// Of the CPU time that it wants, the share that it gets in the background, where threads are looked at, and how
-    /// long it ran beside the server.
+    /// Fraction of the wanted CPU time that it gets in the background, if threads are observed, and its time beside the
+    /// server.
     gets: Option<f64>,
     beside_s: f64,
-    /// Questions a second, and until when there are five times as many.
+    /// Requests a second, and the time until which there are five times as many.
     rate: f64,
     watched_until: Time,
     random: u64,
-    /// What was answered.
+    /// The answers.
     seen: Histogram,
-    /// What somebody would see who asks each millisecond, from a time on.
+    /// Latencies of a probe each millisecond, from a time on.
     truth: Histogram,
-    /// And if the other one were not there.
+    /// The same without the other program.
     alone: Histogram,
     from: Time,
     ran_from: f64,
@@ -106,7 +105,7 @@ impl Server {
         ((self.random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// How long an answer takes, nanoseconds.
+    /// Duration of an answer, nanoseconds.
     fn answer(&mut self, runs: bool) -> u64 {
         let normal = (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos();
         let alone_us = 100.0 * (0.3 * normal).exp();
@@ -152,7 +151,7 @@ impl Server {
         }
     }
 
-    /// The p99 alone over that in the run, and the share of the time in which the other one ran.
+    /// The p99 alone over that in the run, and the fraction of time in which the other program ran.
     fn came(&mut self) -> (f64, f64) {
         let alone = self.alone.quantile(0.99).unwrap();
         (alone / self.truth.quantile(0.99).unwrap(), self.ran_from / (self.now - self.from).as_secs_f64())
@@ -208,17 +207,17 @@ impl Host for Server {
     }
 }
 
-/// What came of it from `from` on.
+/// Results from `from` on.
 fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds: u64) -> (f64, f64) {
     let config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
     let config = with(config, |qos| qos.climb = background);
     let from = Time::from_secs(from);
     let mut plant = Server { random: seed * 7_919, from, ..Server::new(harm, rate, seconds) };
     for _ in 0..20 {
-        plant.uniform(); // seeds that are alike begin alike
+        plant.uniform(); // similar seeds begin alike
     }
     driven(&mut plant, &config);
-    // Who is stopped and let run again disturbs the answers under way: a few times a second, not with each of them.
+    // Each stop and start of a program disturbs answers in progress: a few times a second, not with each of them.
     assert!(plant.naps <= 7 * seconds as u32, "{} naps in {seconds} s", plant.naps);
     plant.came()
 }
@@ -232,7 +231,7 @@ fn mean(harm: Harm, rate: f64, background: bool) -> (f64, f64) {
 
 #[test]
 fn a_hundred_answers_a_second_keep_a_p99() {
-    // The largest duty that keeps it, by the distribution: harm, and what `steady` is to make of it at least.
+    // The largest duty that keeps it, by the distribution: the harm, and the least result expected of `steady`.
     let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
     for (harm, least) in [
         (ALONE, 0.75),                    // 1
@@ -243,19 +242,20 @@ fn a_hundred_answers_a_second_keep_a_p99() {
         let (kept, ran) = mean(harm, 100.0, false);
         assert!(kept >= 0.87 && ran >= least, "{harm:?}: kept {kept}, ran {ran}");
     }
-    // A third of the answers are disturbed, most of them by milliseconds: a duty of 0.0175 keeps the goal,
-    // one of 0.04 makes the p99 several times as long. Five bad answers of 500 are told to within two.
+    // A third of the answers are disturbed, mostly by milliseconds: a duty of 0.0175 keeps the goal, one of 0.04
+    // multiplies the p99. Five bad answers of 500 are uncertain by two.
     let (kept, ran) = mean(harm(0.5, 0.3, 3_000.0), 100.0, false);
     assert!(kept >= 0.75 && (0.005..0.03).contains(&ran), "kept {kept}, ran {ran}");
 }
 
 /// Who waits for nobody else's CPU does so little harm that the other one may run nearly all the time, where beside the
 /// server it would be less than a tenth.
+/// Holds qos/means.
 #[test]
 fn in_the_background_nobody_is_waited_for() {
     let (kept, ran) = mean(Harm { waits: 0.3, ..ALONE }, 100.0, true);
-    // A trial beside it that fails is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two lie between
-    // two.
+    // A failed trial outside the background is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two
+    // are between two.
     assert!(kept >= 0.87 && ran >= 0.7, "kept {kept}, ran {ran}");
 }
 
@@ -282,6 +282,7 @@ fn with_cpus_to_spare_nobody_runs_beside_the_server() {
 
 /// Where only a CPU that is really idle lets nobody wait, the other one leaves one of two free: it runs for most of the
 /// time on the other, and would nap for nearly all of it otherwise.
+/// Holds qos/means.
 #[test]
 fn a_cpu_is_left_free_before_anybody_naps() {
     let harm = Harm { waits: 0.1, crowds: true, ..ALONE };
@@ -306,24 +307,24 @@ fn a_cpu_is_left_free_before_anybody_naps() {
 
 /// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the
 /// worst of them keeps.
+/// Holds qos/controllers.
 #[test]
 fn learning_leaves_the_goal_in_sight() {
     let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
     for (harm, background, seconds, median, least) in [
-        // Beside the server nearly a third of the answers are disturbed: two seconds of that would be too much for a
-        // minute.
+        // Beside the server nearly a third of the answers are disturbed: two seconds of that would exceed a minute's
+        // allowance.
         (harm(0.0, 0.3, 3_000.0), true, 20, 0.88, 0.8),
         (harm(0.0, 0.3, 3_000.0), true, 60, 0.88, 0.8),
-        // All are slower by half, in the background as well: a duty of a tenth keeps the goal, and a quarter comes
+        // All are slower by half, in the background as well: a duty of a tenth keeps the goal, and a quarter is tried
         // first.
         (harm(0.5, 0.0, 0.0), true, 12, 0.82, 0.75),
         (harm(0.3, 0.0, 0.0), true, 12, 0.87, 0.8),
-        // Where there is no background a duty of 0.02 keeps it; what was beyond it while that was found out is made up
-        // for within a minute.
+        // Without a background a duty of 0.02 keeps it; the excess during learning is repaid within a minute.
         (harm(0.0, 0.3, 3_000.0), false, 60, 0.9, 0.72),
         (harm(0.0, 0.3, 3_000.0), false, 20, 0.88, 0.7),
-        // Alone nearly as many are beyond the goal as may be: a thousandth is all that is left, and who is beside it
-        // takes more than that.
+        // Alone nearly the allowed number is beyond the goal: a thousandth remains, and a program beside it takes more
+        // than that.
         (Harm { tail: 0.02, ..harm(0.0, 0.3, 3_000.0) }, true, 60, 0.88, 0.78),
         (Harm { tail: 0.02, ..harm(0.0, 0.05, 3_000.0) }, true, 20, 0.88, 0.65),
     ] {
@@ -336,6 +337,7 @@ fn learning_leaves_the_goal_in_sight() {
 /// Who does no harm runs nearly all the time from the beginning: also where what disturbs is only that he begins to
 /// run, and where others that nobody here sees make the answers slower for a second now and then, whose doing that is
 /// not.
+/// Holds qos/cause.
 #[test]
 fn who_does_no_harm_runs_from_the_beginning() {
     for (harm, least) in [
@@ -353,9 +355,10 @@ fn who_does_no_harm_runs_from_the_beginning() {
 
 /// Compilers fill the machine from the twentieth second on: whatever of ours runs, the goal is missed by far. So they
 /// run on, and stand still for hardly any of the time to find that out; when the compilers are gone, all is as before.
+/// Holds qos/innocent.
 #[test]
 fn nobody_stands_still_for_what_others_do() {
-    // In the background it does no harm; where there is none, a duty of 0.02 keeps the goal.
+    // In the background it does no harm; without one, a duty of 0.02 keeps the goal.
     let waits = Harm { waits: 0.3, ..ALONE };
     for (harm, background) in [(waits, true), (ALONE, true), (ALONE, false)] {
         let filled = Harm { others_s: [20.0, f64::INFINITY], ..harm };

@@ -1,5 +1,5 @@
-//! `tracking` beside a program that empties caches: they fill slowly, progress comes in batches, and the goal holds for
-//! the whole run.
+//! `tracking` beside a program that empties caches, which fill slowly, with batched progress: the goal holds over the
+//! whole run.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,29 +7,28 @@ use proptest::prelude::*;
 /// A step of the plant.
 const STEP: Duration = Duration::from_micros(500);
 
-/// What a program that runs does to another one.
+/// Effect of a running program on another one.
 #[derive(Clone, Debug)]
 struct Harm {
-    /// Share of the speed that is lost with cold caches.
+    /// Fraction of the speed that is lost with cold caches.
     cold: f64,
-    /// Of the rest, share that is lost while the other one runs.
+    /// Fraction of the rest that is lost while the other one runs.
     beside: f64,
-    /// In how long caches fill to all but 1/e, seconds.
+    /// Time constant of filling caches, seconds.
     fill_s: f64,
-    /// In how long they are emptied as far.
+    /// Time constant of emptying them.
     empty_s: f64,
     /// Work in a batch, seconds alone.
     batch_s: f64,
-    /// The speed of each 10 ms is off by up to this share.
+    /// Relative error of the speed of each 10 ms.
     noise: f64,
-    /// What the machine gives both of them changes by up to this share up or down: others that nobody here sees share
-    /// its memory.
+    /// Relative change of the machine's capacity for both, up or down: unseen others share its memory.
     swing: f64,
-    /// And lasts for so long on average, seconds.
+    /// Mean duration of such a change, seconds.
     lasts_s: f64,
 }
 
-/// The first program does a second of work in a second alone and says so in batches; the second one naps as it is told.
+/// The first program does a second of work in a second alone and reports it in batches; the second one naps as ordered.
 struct Caches {
     topology: Topology,
     harm: Harm,
@@ -38,15 +37,15 @@ struct Caches {
     warm: f64,
     work_s: f64,
     ran_s: f64,
-    /// What the first program would have done alone, seconds.
+    /// Work that the first program would have done alone, seconds.
     alone_s: f64,
-    /// What the machine gives now, and until when.
+    /// The machine's current capacity, and its end.
     gives: (f64, f64),
     napping_until: Time,
-    /// Fixed turns of 200 ms instead of orders: the share in which the second program runs.
+    /// Fixed turns of 200 ms instead of orders: the fraction in which the second program runs.
     fixed: Option<f64>,
     random: u64,
-    /// What the policy itself says was kept in the end.
+    /// The kept speed according to the policy at the end.
     told: Option<f64>,
     /// Work, time in which the second program ran, and work alone, at the ends of seconds.
     log: Vec<[f64; 3]>,
@@ -112,8 +111,8 @@ impl Caches {
         ((self.random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Share of its work alone that the first program did, and of the time in which the second one ran, from one second
-    /// to another.
+    /// Fraction of its work alone done by the first program, and of the time in which the second one ran, between two
+    /// seconds.
     fn came(&self, from: usize, to: usize) -> (f64, f64) {
         let at = |second: usize| if second == 0 { [0.0; 3] } else { self.log[second - 1] };
         let (a, b, seconds) = (at(from), at(to), (to - from) as f64);
@@ -175,14 +174,14 @@ fn kept(harm: &Harm, goal: f64) -> Caches {
     kept_by(harm, goal, 1)
 }
 
-/// With other chances.
+/// With other random numbers.
 fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
     let mut config = config("tracking", "progress", false);
     config.interval = MS(100);
     config = with(config, |qos| qos.controller = Controller::preset("tracking", goal).unwrap());
     let mut plant = Caches { random: seed, ..Caches::new(harm, SECONDS as u64 + 1) };
     for _ in 0..20 {
-        plant.uniform(); // seeds that are alike begin alike
+        plant.uniform(); // similar seeds begin alike
     }
     let told = first(&driven(&mut plant, &config), &config).kept();
     Caches { told, ..plant }
@@ -204,6 +203,7 @@ proptest! {
     /// Whole run, learning included: at most two points below the goal; so from 3 s on, at most five. And the other
     /// program runs for most of what a fixed duty that is just right would let it. Where that is below the least duty,
     /// naps cannot do more than the least duty does.
+    /// Promise qos/goal: Goals are kept on average, whatever the loss, from the beginning on, and pauses are bounded.
     #[test]
     fn the_goal_holds_from_the_beginning(harm in harms(), goal in prop::sample::select(&[0.8, 0.9, 0.95][..])) {
         let best = Caches::best(&harm, goal);
@@ -221,6 +221,8 @@ proptest! {
 
 /// The same machines, and a program that does the other no harm: it naps no more than it takes to learn that, for
 /// nobody who has run all the time is made to nap before a pause has told that the machine does not merely give less.
+/// Promise qos/innocent: Programs are not throttled where nothing is wrong, nothing is known, or something else is
+/// the cause.
 #[test]
 fn who_does_no_harm_naps_little() {
     let swings = [(0.2, 0.3), (0.2, 1.0), (0.2, 3.0), (0.4, 1.0), (0.4, 3.0)];

@@ -1,14 +1,15 @@
-//! Goals are kept, whatever tells the speed.
+//! Goals are kept with any source of speed.
 
 use super::phase::{Figure, Held, Phase, Why};
 use super::settings::High;
 use super::*;
 
+/// Holds qos/goal.
 #[test]
 fn the_goal_is_kept_by_naps() {
     // Loss 0.3: naps of exec · (9 · 3/7 − 1) = 20/7 · exec, by equation 6.1; so the other program runs for 7/27 of the
-    // time, and the speed is 0.922. As short as they may be, 2 · exec: a third, and 0.9. However seldom anybody looks:
-    // the ends of phases are looked at.
+    // time, and the speed is 0.922. With the shortest naps, 2 · exec: a third, and 0.9. The sampling interval does not
+    // matter, because the ends of phases are sampled.
     for (controller, every, duty) in [
         ("conservative-90", 1, 7.0 / 27.0),
         ("conservative-90", 25, 7.0 / 27.0),
@@ -26,7 +27,7 @@ fn the_goal_is_kept_by_naps() {
         if controller == "tracking" {
             assert!(plant.rounds < 400, "{} rounds in 5 s", plant.rounds);
         }
-        // What is told agrees with what was.
+        // Reported and real values agree.
         let told = first(&state, &config).mean().unwrap() / state.alone[0].unwrap();
         assert!((told - quality).abs() < 0.01, "{controller}: {told} {quality}");
         let duty = state.total.duty_s / state.total.seconds;
@@ -55,15 +56,16 @@ fn a_program_is_judged_by_its_own_goal() {
         let (quality, _) = run("tracking", "progress", goal);
         assert!((quality - kept).abs() < 0.01, "{goal}: {quality}");
     }
-    // It finds a duty of a half, and says so in the program's own figures.
+    // It finds a duty of a half, and reports it in the program's own figures.
     let (quality, reasons) = run("steady", "p99", 0.8);
     let says = "controller: app 0 kept 85.0 % of its speed alone ≥ 80.0 %; at the goal, duty 0.500";
     assert!((0.84..0.88).contains(&quality) && reasons.iter().any(|reason| reason == says), "{quality}");
 }
 
+/// Holds record/why.
 #[test]
 fn orders_say_why() {
-    // A look and its run; Δ = 0.3 is contention: naps of 5.7 ms between runs of 2 ms.
+    // A check and its run; Δ = 0.3 is contention: naps of 5.7 ms between runs of 2 ms.
     let mut plant = Plant::new(0.3, 1);
     run(&mut plant, &config("conservative-90", "progress", false));
     let mut reasons = plant.reasons.iter().map(String::as_str);
@@ -73,7 +75,7 @@ fn orders_say_why() {
         .map(|lost| format!("controller: app 0 lost {lost} % of its speed alone ≥ 4.0 %; contention"));
     assert!(reasons.all(|reason| expected.iter().any(|right| right == reason)), "{:?}", plant.reasons);
     assert!(plant.reasons.len() > 100);
-    // In pauses and turns, and in the end, when nobody needs anything any more: a nap that goes on is ended.
+    // In pauses and turns, and at the end, when no program is protected any more: a nap in progress ends.
     let mut plant = Plant { high_ends: Time::from_millis(250), ..Plant::new(0.3, 1) };
     run(&mut plant, &config("tracking", "progress", false));
     plant.reasons.dedup();
@@ -82,11 +84,11 @@ fn orders_say_why() {
     assert_eq!(plant.reasons, expected.map(|why| format!("controller: {why}")));
 }
 
+/// Holds qos/means.
 #[test]
 fn latencies_that_a_program_reports_are_kept() {
-    // Loss 0.2: a millisecond alone is 1.25 ms beside the other: its 99th percentile says so as long as the other runs
-    // for 1 % of the time, so that this comes to about the least duty; the median only where it runs for more than half
-    // of it.
+    // Loss 0.2: a millisecond alone is 1.25 ms beside the other: the 99th percentile shows it while the other runs for
+    // 1 % of the time, so that the result is about the least duty; the median only from half of the time on.
     for (metric, least, most) in [("latency_p99_s", 0.005, 0.03), ("latency_p50_s", 0.3, 0.6)] {
         let mut plant = Plant::new(0.2, 100);
         let (_, utilisation, state) = run(&mut plant, &config("steady", metric, false));
@@ -96,6 +98,7 @@ fn latencies_that_a_program_reports_are_kept() {
     }
 }
 
+/// Holds qos/goal.
 #[test]
 fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
     // Loss 0.16: the goal is kept up to a duty of 0.625, of which `steady` finds 0.5 and stays there.
@@ -111,6 +114,7 @@ fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
     }
 }
 
+/// Holds qos/goal.
 #[test]
 fn who_ends_lets_the_others_go() {
     let mut plant = Plant::new(0.3, 3);
@@ -123,8 +127,7 @@ fn who_ends_lets_the_others_go() {
 
 #[test]
 fn a_metric_that_never_answers_stops_nobody() {
-    // One pause at the beginning, which is to have 3 readings: 10 s, by when there should have been one, without a gap
-    // however seldom and late anybody looks.
+    // One initial pause of 3 readings: 10 s, within which one is due, without a gap even with rare and late sampling.
     for every in [1, 100, 1_000] {
         let mut plant = Plant { late: MS(1), ..Plant::new(0.2, 60) };
         let config = Config { interval: MS(every), ..config("steady", "nothing", false) };
@@ -182,7 +185,7 @@ fn the_speed_alone_outlives_silence() {
             (high.silent, (alone.speed / 1e6 * 100.0).round(), alone.interval.is_some(), alone.at.as_secs_f64())
         };
         let [before, silent, after] = [30, 41, 60].map(at);
-        let enough = controller != "steady"; // a pause of three readings gives no interval, two do
+        let enough = controller != "steady"; // a pause of three readings gives no interval, two pauses do
         assert_eq!((silent.0, silent.1, silent.2, silent.3 <= 30.2), (true, before.1, enough, true), "{silent:?}");
         assert_eq!((after.0, after.1), (false, before.1), "{controller}: {after:?}");
         assert!(after.3 > 42.0 || !enough && after.2, "{controller}: it is measured again {after:?}");
@@ -212,6 +215,7 @@ fn silence_is_said_and_so_is_its_end() {
 
 /// Alone a reading is 1e-6, beside others 1.25e-6. Nothing is throttled for a speed that is not known, and pauses that
 /// tell nothing get rare.
+/// Holds speed/metrics.
 #[test]
 fn what_a_histogram_does_not_tell_is_no_speed() {
     for (bounds, alone) in [([0.0, 1e-7], "beyond"), ([1.1e-6, 1.0], "below"), ([1e-5, 1.0], "both below")] {

@@ -1,5 +1,5 @@
-//! What the whole policy does today with drawn programs, means and obstacles. Whoever means to change it sees what
-//! changes; everybody else sees that nothing does.
+//! Results of the whole policy with drawn programs, means and obstacles as of today: an intended change shows its
+//! effects here, any other change must show none.
 
 use super::super::controller::PRESETS;
 use super::*;
@@ -10,11 +10,11 @@ use std::path::Path;
 
 const CASES: u64 = 140;
 
-/// One controller after the other that knows a goal.
+/// Cycles through the controllers with a goal.
 fn line(case: u64) -> String {
     let mut random = Rng::with_seed(case);
     let name = PRESETS[3..][case as usize % (PRESETS.len() - 3)];
-    // What tells the speed, how often to look, and for how long.
+    // Source of speed, sampling interval, and duration.
     let (metrics, every, seconds) = match name {
         "steady" => (["latency_p99_s", "p99"], 100, 40),
         "tracking" => (["progress"; 2], 25, 10),

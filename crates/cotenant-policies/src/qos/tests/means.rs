@@ -1,9 +1,10 @@
-//! Which means throttle: places, naps, limits.
+//! The throttling means: places, naps, limits.
 
 use super::*;
 use crate::qos::actuation::ladder::LAST;
 use crate::qos::actuation::steps::{LONG_TURN, TURN, turn};
 
+/// Holds qos/means.
 #[test]
 fn another_place_comes_before_naps() {
     let mut plant = Plant::new(0.4, 6);
@@ -27,13 +28,13 @@ fn another_place_comes_before_naps() {
     assert_eq!(moves, [&Action::Place { task, contexts: to }, &Action::Release { task }], "and back in the end");
     let why: Vec<&str> = plant.reasons.iter().filter_map(|reason| reason.strip_prefix("place: ")).collect();
     let [away, back] = why[..] else { panic!("{why:?}") };
-    // With the figure that told of contention: about the tenth that is allowed, give or take what the account holds.
+    // With the deciding figure: about the allowed tenth, plus or minus the account.
     let figure = away.strip_suffix("; contention: away from the programs of high priority").unwrap();
     assert!(figure.starts_with("app 0 lost ") && figure.contains(" of its speed alone "), "{figure}");
     assert_eq!(back, "no goal is to be kept any more");
     assert_eq!(state.away.place(), None);
 
-    // Only as far as its own mask goes: CPU 2, and no other CPU at all.
+    // Only within its own mask: CPU 2, and otherwise no CPU.
     for (mask, to) in [("0,2", Some("2")), ("0-1", None)] {
         let mut plant = Plant { topology: plant.topology.clone(), ..Plant::new(0.4, 6) };
         plant.mask = CpuSet::parse_list(mask).ok();
@@ -75,6 +76,8 @@ fn a_thread_that_comes_later_goes_where_its_program_is() {
     assert!(plant.reasons.iter().any(|reason| reason == why), "{:?}", plant.reasons);
 }
 
+/// Promise qos/means: Milder means come first: the background, free CPUs and other places before pauses, and limits
+/// where pauses do not help.
 #[test]
 fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
     use Outcome::{Applied, Denied, NotThisMachine};
@@ -97,14 +100,14 @@ fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
         let limits = plant.actions.iter().filter(|action| matches!(action, Action::Limit { .. })).count();
         assert_eq!(limits > 0, expected.is_some() || outcomes[0] != Applied, "{case}");
         if expected != Some(Climbed::Missed) && outcomes[1] == Applied {
-            // It takes 6 s to find out that naps are not obeyed.
+            // It takes 6 s to detect that naps are not obeyed.
             let least = if expected == Some(Climbed::Disobeyed) { 0.86 } else { 0.88 };
             assert!((least..0.92).contains(&quality), "{case}");
         }
         if outcomes[1] != Applied {
             assert!(limits <= 4, "{limits} limits were tried; {case}");
         }
-        // And say why they come, and why they go where they were refused.
+        // They give the reason for limits, and for their end after a refusal.
         let said = |of: fn(&Action) -> bool| -> Vec<&str> {
             let all = plant.actions.iter().zip(&plant.reasons);
             all.filter(|(action, _)| of(action)).map(|(_, reason)| reason.as_str()).collect()
@@ -125,10 +128,11 @@ fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
     }
 }
 
+/// Holds qos/limits.
 #[test]
 fn the_last_rung_limits_caches_too() {
     use Outcome::{Applied, Denied, NotThisMachine};
-    // Naps are refused; at a loss of 0.9 the duty that keeps the goal is 0.11: on both sides of a tenth in time.
+    // Naps are refused; at a loss of 0.9 the duty that keeps the goal is 0.11, which crosses a tenth over time.
     let came = |limits: Outcome, of_caches, caches: bool| {
         let outcomes = [Denied, limits];
         let mut plant = Plant { outcomes, of_caches, ..Plant::new(0.9, 30) };
@@ -147,19 +151,19 @@ fn the_last_rung_limits_caches_too() {
         let caches: Vec<u32> = plant.actions.iter().filter_map(of_caches).collect();
         (quality, cpu, caches, state.ladder.limits())
     };
-    // Caches beside CPU time at a tenth or less, with the same share.
+    // Caches in addition to CPU time at a tenth or less, with the same share.
     let (_, cpu, caches, climbed) = came(Applied, Applied, false);
     assert!(climbed && cpu.iter().any(|permille| *permille > LAST), "{cpu:?}");
     let last: Vec<u32> = cpu.iter().copied().filter(|permille| *permille <= LAST).collect();
     assert_eq!(caches, last);
-    // Where caches cannot be limited, that is tried once.
+    // If caches cannot be limited, that is tried once.
     let (quality, cpu, caches, _) = came(Applied, NotThisMachine, false);
     assert!(cpu.len() > 5 && caches.len() == 1 && quality > 0.88, "{quality} {cpu:?} {caches:?}");
-    // Where CPU time cannot, that is tried once, and caches alone keep the goal.
+    // If CPU time cannot, that is tried once, and caches alone keep the goal.
     let (quality, cpu, caches, climbed) = came(NotThisMachine, Applied, false);
     assert!(climbed && cpu.len() == 1 && caches.iter().any(|permille| *permille > LAST), "{cpu:?} {caches:?}");
     assert!((0.88..0.93).contains(&quality), "{quality}");
-    // And where the user wants that.
+    // Also if the user chose caches.
     let (_, cpu, caches, _) = came(Applied, Applied, true);
     assert!(cpu.is_empty() && !caches.is_empty());
     let (_, cpu, caches, climbed) = came(NotThisMachine, Denied, false);
@@ -180,7 +184,7 @@ fn turns_are_long_enough_to_be_obeyed() {
         let (run, nap) = turn(duty, length);
         let case = format!("{permille}: {run:?} {nap:?}");
         assert!(nap >= MS(4) && nap <= LONGEST_NAP + Duration::from_nanos(1), "{case}");
-        // The longest naps are cut neither long nor short: between them is less than the shortest run.
+        // The longest naps are not cut: between them is less than the shortest run.
         assert!(run >= MS(4) || nap >= LONGEST_NAP.mul_f64(0.999), "{case}");
         assert!(
             run == Duration::from_secs(1) || (run.as_secs_f64() / (run + nap).as_secs_f64() - duty).abs() < 1e-6,
@@ -191,6 +195,7 @@ fn turns_are_long_enough_to_be_obeyed() {
 
 /// Programs that are not managed fill what the first program leaves: no pause would tell anything, and the second one
 /// has in the background what there is. When they are gone, its speed alone is measured.
+/// Holds qos/innocent.
 #[test]
 fn where_others_fill_the_machine_nobody_pauses() {
     let run = |others: f64| {

@@ -21,61 +21,60 @@ use std::sync::Arc;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// What is said of the first protected program.
+/// The explanation of the first protected program.
 fn first(state: &QosState, config: &Config) -> ProtectedApp {
     let qos = Qos(config.settings.of::<Qos>().unwrap());
     Policy::explain(&qos, state).protected.swap_remove(0)
 }
 
-/// Two programs: the first makes 1,000 units per ms alone and less while the second runs; the second obeys.
+/// Two programs: the first makes 1,000 units per ms alone and fewer while the second runs; the second obeys.
 struct Plant {
     topology: Topology,
     now: Time,
     end: Time,
     loss: f64,
     units: f64,
-    /// How long each 1,000 units took, ns, and how often.
+    /// Duration of each 1,000 units, ns, and their number.
     latencies: BTreeMap<u64, u64>,
     napping_until: Time,
-    /// Share of the CPUs that the second may use.
+    /// CPU limit of the second program, as a fraction.
     share: f64,
     /// The same by limits of caches.
     cache_share: f64,
     ran_s: f64,
-    /// When it was looked at: whether the second one was throttled then, and what it had run.
+    /// At each sample: whether the second one was throttled, and what it had run.
     seen: Vec<(Time, bool, f64)>,
-    /// Units since the last reading of its latency, which takes a second.
+    /// Units since the last reading of its latency, which covers a second.
     read_at: Time,
     read_units: f64,
     reading: Option<Reading>,
-    /// The first bound and the last one of the histogram that tells it.
+    /// The first and the last bound of its histogram.
     bounds: [f64; 2],
     /// When the first program ends.
     high_ends: Time,
-    /// Seconds from and to which nothing is to be read of it.
+    /// Seconds between which it is silent.
     silent_s: std::ops::Range<f64>,
     /// Whether the second one is in the background.
     background: bool,
     actions: Vec<Action>,
-    /// Why, as people read it.
+    /// The reason as text.
     reasons: Vec<String>,
     rounds: u32,
-    /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each
-    /// other's way on one package.
+    /// If threads are observed: the first's on CPU 0, the second's where it is allowed; they interfere on one package.
     allowed: Option<CpuSet>,
-    /// When the second one starts another thread, which does nothing.
+    /// Time at which the second one starts another, idle thread.
     another_at: Time,
-    /// What the user allows the second one.
+    /// The user's mask of the second one.
     mask: Option<CpuSet>,
-    /// What becomes of naps, and of limits.
+    /// Outcomes of naps, and of limits.
     outcomes: [Outcome; 2],
-    /// What becomes of limits of caches, which are as good as those of CPU time here.
+    /// Outcome of cache limits, which are as effective as CPU limits here.
     of_caches: Outcome,
-    /// Share of a nap for which it is really asleep.
+    /// Fraction of a nap in which it really sleeps.
     obeys: f64,
-    /// How late each look is.
+    /// Delay of each sample.
     late: Duration,
-    /// CPUs that programs use which are not managed.
+    /// CPUs used by unmanaged programs.
     others: f64,
 }
 
@@ -114,7 +113,7 @@ impl Plant {
         }
     }
 
-    /// Requests one behind the other, each of 1,000 units.
+    /// Sequential requests of 1,000 units each.
     fn latencies(&self) -> Histogram {
         let bucket = |(ns, count): (&u64, &u64)| Bucket { low: *ns as f64, high: *ns as f64 * 1.01, count: *count };
         Histogram::new(self.latencies.iter().map(bucket))
@@ -161,7 +160,7 @@ impl Host for Plant {
         let high = AppSample {
             name: "high".into(),
             progress: (!silent).then_some(self.units as u64),
-            // One answer per 1,000 units, all of one millisecond's worth of them: in a millisecond alone.
+            // One answer per 1,000 units, all in a millisecond: as alone.
             latency_ns: Some(self.latencies()),
             metrics: metrics.collect(),
             clipped: clipped.into_iter().map(|clipped| ("p99".to_owned(), clipped)).collect(),
@@ -229,6 +228,7 @@ impl Host for Plant {
     }
 }
 
+/// Holds see/cost.
 #[test]
 fn a_glance_is_enough_whatever_tells_the_speed() {
     for (metric, counts) in [("progress", false), ("ipc", true)] {
@@ -266,7 +266,7 @@ fn with(mut config: Config, change: impl FnOnce(&mut QosConfig)) -> Config {
     config
 }
 
-/// Drives a plant to its end; what the policy remembers then.
+/// Drives a plant to its end; returns the policy's state.
 fn driven(plant: &mut impl Host, config: &Config) -> QosState {
     let topology = plant.topology().clone();
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
@@ -280,7 +280,7 @@ fn driven(plant: &mut impl Host, config: &Config) -> QosState {
     last.unwrap().read::<Qos>().unwrap().into_owned()
 }
 
-/// The speed that was kept, as a share of that alone, and the share of the time in which the other program ran.
+/// The kept speed over the speed alone, and the fraction of time in which the other program ran.
 fn run(plant: &mut Plant, config: &Config) -> (f64, f64, QosState) {
     let last = driven(plant, config);
     let seconds = plant.now.as_secs_f64();

@@ -5,6 +5,8 @@
 //! LLC domains of a package. Thresholds are those of the paper's machine: 2.2 GHz, coherence 2.5e-4/cycle (55,000
 //! events in the 2.2e8 cycles of an interval), socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote
 //! 1e-4/cycle (22,000 in an interval).
+//!
+//! Holds place/sam.
 
 mod mph;
 mod own_app;
@@ -29,7 +31,7 @@ use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
 use std::collections::BTreeMap;
 
-/// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
+/// A state with reluctant moves of these tasks from these units only.
 fn from_origins(origins: impl IntoIterator<Item = (TaskId, u32)>) -> SamState {
     let origin = |(task, unit)| Origin { task, unit, displaced: false };
     let mut origins: Vec<Origin> = origins.into_iter().map(origin).collect();
@@ -232,7 +234,7 @@ impl Scene {
         self.busy.iter().fold(builder, |b, (cpu, busy)| b.cpu_busy(*cpu, *busy))
     }
 
-    /// What is decided in this situation; changes nothing.
+    /// The decision in this situation; changes nothing.
     pub fn decide(&self) -> Decision<SamState> {
         let apps = BTreeMap::new();
         let ctx = Ctx { topology: &self.topology, machine: &self.profile, apps: &apps, config: &self.config };
@@ -240,8 +242,8 @@ impl Scene {
         Sam(self.settings).decide(&ctx, &view, &self.outcomes, self.state.clone(), self.now)
     }
 
-    /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they
-    /// counted before.
+    /// Decides, checks the invariants of every decision, and carries it out. 100 ms later the tasks have the same
+    /// counts again.
     pub fn step(&mut self) -> Decision<SamState> {
         let decision = self.decide();
         assert_eq!(decision, self.decide(), "the same input gives the same decision");
@@ -273,7 +275,7 @@ impl Scene {
         decision
     }
 
-    /// One step; the drawing after it.
+    /// One step; returns the drawing after it.
     pub fn next(&mut self) -> String {
         self.step();
         self.picture()
@@ -307,7 +309,7 @@ impl Scene {
     }
 }
 
-/// What a decision asks for, as text.
+/// Requests of a decision, as text.
 pub fn moves(decision: &Decision<SamState>) -> Vec<String> {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{} to {contexts}", name(*task)),

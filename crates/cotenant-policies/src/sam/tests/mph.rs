@@ -28,7 +28,7 @@ fn who_stalls_most_is_brought_first() {
         scene.sam(only("default,+latency-tolerance")).next()
     };
     assert_eq!(by_stalls(40), "a d x y | c . e z");
-    // At 5 % d tolerates its latency and is no sharer; e is next. Just above, it is one again, behind e.
+    // At 5 % d tolerates its latency and is no sharer; e is next. Just above, it is one again, after e.
     assert_eq!((by_stalls(5).as_str(), by_stalls(6).as_str()), ("a e x y | c d . z", "a e x y | c d . z"));
 }
 
@@ -36,8 +36,8 @@ fn who_stalls_most_is_brought_first() {
 fn who_tolerates_latency_is_not_brought() {
     let scene = |percent| stalls(scene("a . | c .").inter("ac"), "ac", percent).sam(only("default,+latency-tolerance"));
     assert_eq!((scene(5).next().as_str(), scene(6).next().as_str()), ("a . | c .", "a c | . ."));
-    // Inside one socket it stays a sharer, whatever it tolerates: nobody displaces it. S0: a n │ S1: c x; n shares
-    // with a.
+    // Inside one socket it stays a sharer despite its tolerance, and is not displaced. S0: a n │ S1: c x; n shares with
+    // a.
     let beside = super::scene("a n | c x").inter("ac").intra("n");
     let beside = stalls(stalls(beside, "ac", 30), "n", 1).sam(only("default,+latency-tolerance"));
     assert_eq!(beside.clone().next(), "a n | c x");
@@ -45,7 +45,7 @@ fn who_tolerates_latency_is_not_brought() {
 
 #[test]
 fn who_stalls_least_makes_way_first() {
-    // c comes to S0, where m and n are memory-bound and x shares: m (60 %) by id, n (30 %) by stalls.
+    // c moves to S0, where m and n are memory-bound and x shares: m (60 %) by id, n (30 %) by stalls.
     let scene = || stalls(stalls(stalls(scene("a m n x | c y z w"), "ac", 50), "m", 60), "n", 30);
     let scene = || scene().inter("ac").intra("x").mem("mn");
     assert_eq!(scene().next(), "a c n x | m y z w");
@@ -60,7 +60,7 @@ fn a_task_acts_when_it_has_been_so_for_three_intervals() {
     s = s.count("ac", Signal::Inter, 0).intra("ac");
     assert_eq!([s.next(), s.next(), s.next(), s.next()], ["a c | . ."; 4]);
 
-    // Sharing for two intervals of each three moves nobody; without hysteresis the first does.
+    // Sharing for two intervals of each three moves no task; without hysteresis the first does.
     let mut s = scene("a . | c .").sam(only("default,+hysteresis"));
     for round in 0..12 {
         s = s.count("ac", Signal::Inter, if round % 3 == 2 { 0 } else { 4 * COHERENCE });
@@ -107,7 +107,7 @@ fn who_needs_a_core_shares_it_with_one_that_waits() {
          which waits, on package 0"
     );
     assert_eq!(s.next(), "a b c d | . . . .", "at rest");
-    // 0.7 is not above 0.7; with an idle core nobody has to wait; other sockets are no help.
+    // 0.7 is not above 0.7; with an idle core no task has to wait; other sockets are no help.
     let picture = |scene: Scene| {
         let mut scene = scene.sam(only("default,+core-sharing"));
         scene.config.pin = Pin::Cpu;

@@ -13,7 +13,7 @@ fn of(scene: Scene, names: &str, app: u32) -> Scene {
 
 #[test]
 fn o_01_halves_of_two_applications_change_places() {
-    // Both sockets are full of sharers: figure 4 moves nobody. a–d are at home on S0 (first of equals), w–z on S1.
+    // Both sockets are full of sharers: figure 4 moves no task. a–d have their home on S0 (first of equals), w–z on S1.
     //     S0: a b w x │ S1: c d y z
     let s = of(of(scene("a b w x | c d y z").inter("abcdwxyz"), "abcd", 1), "wxyz", 2);
     assert_eq!(s.clone().next(), "a b w x | c d y z", "the figure");
@@ -67,12 +67,13 @@ fn o_05_on_chiplets_a_home_is_one_cache() {
 fn o_06_partners_are_held_where_others_come() {
     let s = scene("a b x . | c . . .").inter("abc").sam("default,+hold-partners".parse().unwrap());
     assert_eq!(moves(&s.decide()), ["c to 3", "a to 0", "b to 1"]);
-    // Where nobody comes, nobody is held; and holding is no move.
+    // Where no task comes, none is held; and holding is no move.
     assert!(moves(&scene("a b x . | y . . .").intra("ab").sam(s.settings).decide()).is_empty());
     let Decision { state, .. } = s.decide();
     assert_eq!(state.moves.len(), 1);
 }
 
+/// Holds place/sam.
 #[test]
 fn o_07_nobody_is_held_on_a_core_that_two_share() {
     // Three cores of two contexts, 0–2 and 6–8: a and n were seen on core 0. They stay in S0, and core 2 is idle.
@@ -102,12 +103,12 @@ fn o_08_a_home_is_worth_more_than_others_lose_by_leaving_it() {
 
 #[test]
 fn o_09_where_pages_follow_it_is_the_memory_that_is_served_less() {
-    // Each node serves 100. m and n ask for 30, as do k and l: with m instead of a S0 has 90.
+    // Each node serves 100. m and n need 30, as do k and l: with m instead of a S0 has 90.
     //     S0: a k l y │ S1: b c m n
     let s = of(own(scene("a k l y | b c m n").inter("abc").mem("klmn")), "abc", 1);
     let s = Scene { numa_balancing: true, ..s };
     assert_eq!(s.clone().next(), "m k l y | b c a n");
-    // k and l ask for 60: with m S0 would have 150, and 30 less are served than of 120 and 60. Without k and y it is as
-    // much as before, of 60 and 120.
+    // k and l need 60: with m S0 would need 150, of which 30 less are served than of 120 and 60. Without k and y the
+    // sum is unchanged, of 60 and 120.
     assert_eq!(s.count("kl", Signal::LlcMisses, BANDWIDTH * 6 / 10).next(), "a c l b | y k m n");
 }

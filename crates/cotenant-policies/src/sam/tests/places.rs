@@ -28,14 +28,16 @@ fn p_02_second_contexts_count() {
 }
 
 /// The same scenes with one task per core while that is possible (§4.3), which is the paper's rule, too.
+/// Promise place/sam: `sam` decides as its paper at each threshold and shares a core only when cores run out;
+/// additions are off unless asked for.
 #[test]
 fn p_02b_second_contexts_do_not_count_on_whole_cores() {
     for rules in ["default", "paper"] {
         let draw = |drawing| Scene::draw(drawing, 2).sam(rules.parse().unwrap());
-        // Three tasks, four cores. S0 has a core for each of two: c comes in x's stead, and x gets a core of its own.
+        // Three tasks, four cores. S0 has a core for each of two: c replaces x, and x gets its own core.
         //     S0: a x . . │ S1: c . . .
         assert_eq!(draw("a x . . | c . . .").inter("ac").next(), "a c . . | x . . .");
-        // S0 holds as many sharers as it has cores: nobody comes.
+        // S0 has as many sharers as cores: no task comes.
         //     S0: a n . . │ S1: c . . .       as printed c would be drawn, and a to c in the next round
         assert_eq!(draw("a n . . | c x . .").inter("c").intra("an").next(), "a n . . | c x . .");
         // Five tasks, four cores: second contexts count.
@@ -51,7 +53,7 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
     let sharers = |drawing| scene_of_time(drawing, "abcd").inter("abcd");
     let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.next(), "a c . . | b d . h");
-    // Where it wants all of a core, one more than there are is wanted, and sharers fill second contexts.
+    // Needing all of a core takes one more than available, so sharers fill second contexts.
     let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 90_000_000);
     let packed = s.next();
     assert_eq!(packed, "a c b d | . . . h");
@@ -69,13 +71,14 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
     assert_eq!(s.next(), packed);
 }
 
+/// Holds place/sam.
 #[test]
 fn p_02e_what_holds_no_core_cannot_make_way_for_what_needs_one() {
-    // h runs 1 ms of 100 beside x, and comes first in order: in its stead c would share x's core.
+    // h runs 1 ms of 100 next to x, and is first in order: otherwise c would share x's core.
     //     S0: a x . h │ S1: c . . .
     let mut s = scene_of_time("a x . h | c . . .", "acx").inter("ac").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.next(), "a c . h | x . . .");
-    // Nor does it take a core that is left: p, whose home is S1, gets that of c.
+    // Nor does it take a free core: p, with home S1, gets c's.
     //     S0: a . . . │ S1: c y . h │ S2: p . . .
     let s = scene_of_time("a . . . | c y . h | p . . .", "acyp").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.inter("ac").remote("p").origin("p", 1).next(), "a c . . | p y . h | . . . .");
@@ -86,12 +89,13 @@ fn scene_of_time(drawing: &str, names: &str) -> Scene {
     Scene::draw(drawing, 2).count(names, Signal::CpuTime, 100_000_000)
 }
 
+/// Holds place/sam.
 #[test]
 fn p_02c_a_core_is_taken_whichever_context_is_used() {
-    // a is on the second context of core 0: its first one is nobody's either, so c ⇄ x.
+    // a is on the second context of core 0, whose first one is not used either, so c ⇄ x.
     //     S0: . x a . │ S1: c . . .
     assert_eq!(Scene::draw(". x a . | c . . .", 2).inter("ac").next(), ". c a . | x . . .");
-    // a leaves the second context of S1's core 0: p, whose home is S1, gets that core, and y stays.
+    // a leaves the second context of S1's core 0: p, with home S1, gets that core, and y stays.
     //     S0: c . . . │ S1: . y a . │ S2: p . . .
     let mut s = Scene::draw("c . . . | . y a . | p . . .", 2).inter("ac").remote("p").origin("p", 1);
     assert_eq!(s.next(), "c a . . | p y . . | . . . .");
@@ -103,7 +107,7 @@ fn p_03_more_tasks_than_contexts_are_placed_on_sockets() {
     //     S0: a x │ S1: c yz
     let s = scene("a x | c yz").inter("ac");
     assert_eq!(moves(&s.decide()), ["c to 0-1", "x to 2-3"]);
-    // Inside what each is allowed.
+    // Inside the allowed CPUs of each.
     let s = s.allowed("c", "1-3").allowed("x", "0-2");
     assert_eq!(moves(&s.decide()), ["c to 1", "x to 2"]);
     // One of the socket's CPUs is enough.
@@ -120,7 +124,7 @@ fn p_04_tasks_seen_on_one_cpu_take_contexts_beside_it() {
     let mut s = scene("ax . | c .").inter("ac");
     assert_eq!(moves(&s.step()), ["c to 1", "x to 2"]);
     assert_eq!(s.picture(), "a c | x .");
-    // Not where it may not: x stays on CPU 0, and CPU 1 is idle.
+    // Not outside its allowed CPUs: x stays on CPU 0, and CPU 1 is idle.
     let mut s = scene("ax . | c .").inter("ac").allowed("x", "0");
     assert_eq!(s.next(), "ax c | . .");
 }
@@ -135,11 +139,11 @@ fn p_05_who_swaps_with_a_crowded_task_gets_the_socket() {
 
 #[test]
 fn p_06_a_context_left_falls_to_a_crowded_neighbour() {
-    // c is drawn to S0. What it leaves on CPU 2 is e's, so p, whose home is S1, finds no idle context there: p ⇄ d.
+    // c is drawn to S0. It shared CPU 2 with e, so p, with home S1, finds no idle context there: p ⇄ d.
     //     S0: a . │ S1: ce d │ S2: p .
     let mut s = scene("a . | ce d | p .").inter("ac").remote("p").origin("p", 1);
     assert_eq!(moves(&s.step()), ["c to 1", "p to 3", "d to 4"]);
-    //     S0: a . │ S1: c d │ S2: p .       nobody waits for CPU 2
+    //     S0: a . │ S1: c d │ S2: p .       no task waits for CPU 2
     let mut s = scene("a . | c d | p .").inter("ac").remote("p").origin("p", 1);
     assert_eq!(moves(&s.step()), ["c to 1", "p to 2"]);
 }
@@ -191,7 +195,7 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
     //     S0: D0: a . D1: b .
     let near = |s: Scene, names: &str| s.count(names, Signal::Near, 4 * COHERENCE);
     assert_eq!(near(scene("a . / b ."), "ab").next(), "a b / . .");
-    // On packages, coherence inside them is nothing to undo; nor is there a second package.
+    // As printed, only coherence between packages counts, and there is only one package.
     assert_eq!(near(scene("a . / b ."), "ab").sam(SamConfig::paper_exact()).next(), "a . / b .");
     // Half the threshold near and a little more than half far: the sum counts.
     let halves =
@@ -202,7 +206,7 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
 
 #[test]
 fn p_10b_who_shares_a_cache_of_one_core_shares_the_core() {
-    // Each core has its last-level cache to itself, and two contexts, of which the second ones stand behind the first.
+    // Each core has its own last-level cache, and two contexts, of which the second ones are last in order.
     //     S0: D0: a D1: . D0: . D1: . │ S1: D0: c D1: . D0: . D1: .
     let scene = Scene::draw("a . / . . | c . / . .", 2).inter("ac");
     assert_eq!(scene.clone().next(), "a / . / c / . | . / . / . / .");
@@ -217,7 +221,7 @@ fn p_11_chiplets_prefer_their_own_package() {
     assert_eq!(s.next(), "x . / a . | b c / . .");
     // D2 is full of sharers and keeps them; a stays alone.
     assert_eq!(s.next(), "x . / a . | b c / . .");
-    // With nobody in its own package, a sharer comes from the other one.
+    // With no partner in its own package, a sharer comes from the other one.
     let mut s = scene("x . / a . | b . / y .").inter("ab");
     assert_eq!(s.next(), "x . / a b | . . / y .");
 }

@@ -4,17 +4,17 @@ use super::*;
 use cotenant_model::view::View;
 use proptest::prelude::*;
 
-/// What a task is, wherever it stands.
+/// The properties of a task in any place.
 #[derive(Clone, Debug)]
 struct Nature {
-    /// Tasks of one group share data; `None` shares with nobody.
+    /// Tasks of one group share data; `None` shares with none.
     group: Option<u8>,
     /// Coherence events in an interval, in tenths of the threshold; never just about it, so that a sharer is one
     /// wherever it is.
     coherence: u64,
     /// LLC misses in an interval.
     misses: u64,
-    /// Remote accesses in an interval where it is not on its pages' node, in tenths of the threshold.
+    /// Remote accesses in an interval away from its pages' node, in tenths of the threshold.
     remote: u64,
     /// The package that holds its pages, as far as there is one.
     pages: u32,
@@ -129,7 +129,7 @@ fn relabel(scene: &Scene, to: &[u32]) -> Scene {
     let mut renamed = scene.clone();
     for actor in &mut renamed.actors {
         actor.cpu = rename(actor.cpu);
-        // Confinement is to packages, whose sets do not change.
+        // Tasks are confined to packages, whose sets do not change.
     }
     renamed.busy = scene.busy.iter().map(|(cpu, busy)| (rename(*cpu), *busy)).collect();
     renamed
@@ -165,6 +165,7 @@ proptest! {
     }
 
     /// So it does with the additions after SAM-MPH, each alone and all together.
+    /// Holds place/sam.
     #[test]
     fn comes_to_rest_after_sam_mph_too(
         shape in shape(),
@@ -173,7 +174,7 @@ proptest! {
     ) {
         let mut world = World::new(shape, natures, config.parse().unwrap());
         world.scene.config.pin = cotenant_model::pin::Pin::Cpu;
-        // What has to last for three intervals may start moving after two calm ones.
+        // Moves that need three intervals may start after two calm ones.
         let (mut calm, mut rounds) = (0, 0);
         while calm < 6 {
             rounds += 1;

@@ -1,4 +1,4 @@
-//! Every action says why, in the terms of the algorithm.
+//! Every action has its reason, in the terms of the algorithm.
 
 use super::*;
 

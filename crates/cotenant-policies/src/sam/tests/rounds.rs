@@ -1,4 +1,4 @@
-//! Several rounds: what is remembered, what is believed, who comes and goes.
+//! Several rounds: state, outcomes, starting and ending tasks.
 
 use super::*;
 use cotenant_model::policy::{DynPolicy, State};
@@ -33,7 +33,7 @@ fn r_02_a_denied_move_is_not_believed() {
     s.step();
     assert_eq!(s.origins(), [], "but it did not happen");
 
-    // c's half is denied: it has not moved, so no cooldown holds it back from being drawn at once; m is remembered.
+    // c's half is denied: it has not moved, so no cooldown delays its next draw; m is remembered.
     let mut s = start();
     s.denied = "c".into();
     assert_eq!(s.next(), "a n o . | mc x y .");
@@ -66,7 +66,7 @@ fn r_04_only_applied_is_believed() {
         assert_eq!(moves(&again), ["c to 3", "m to 4"], "{outcome:?}: nothing happened, so the same again");
         let state = &again.state;
         assert_eq!(state.moves[1].before, None, "{outcome:?}");
-        // No outcome at all, as of a proposal that could not be resolved, is no move either.
+        // A missing outcome, as of a proposal that could not be resolved, is no move either.
         s.outcomes.clear();
         assert_eq!(moves(&s.decide()), ["c to 3", "m to 4"]);
     }
@@ -74,7 +74,7 @@ fn r_04_only_applied_is_believed() {
 
 #[test]
 fn r_05_new_tasks_have_no_rates_and_keep_their_context() {
-    // b is new: its context is not idle, and it makes way for nobody.
+    // b is new: its context is not idle, and it is not displaced.
     //     S0: a b │ S1: c .
     let mut s = scene("a b | c .").inter("ac").each("b", |a| a.newborn = true);
     // S0 has no room; S1 has an idle context and would end up with two sharers, more than S0's one.
@@ -114,7 +114,7 @@ fn r_07_what_a_move_causes_is_not_taken_for_sharing() {
 
 #[test]
 fn r_08_a_sharer_stays_a_sharer_for_an_interval() {
-    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes way for e, not c, whose id is
+    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes room for e, not c, whose id is
     // lower.
     //     S0: a x y │ S1: c . .   →   S0: a c y │ S1: x e .
     let mut s = scene("a x y | c . .").inter("ac");
@@ -129,7 +129,7 @@ fn r_08_a_sharer_stays_a_sharer_for_an_interval() {
 
 #[test]
 fn r_09_four_packages_over_several_rounds() {
-    // S0 draws b and c and is full; d has nobody left to come to.
+    // S0 draws b and c and is full; d has no partners left elsewhere.
     //     S0: a . . │ S1: b . . │ S2: c . . │ S3: d . .
     let mut s = scene("a . . | b . . | c . . | d . .").inter("abcd");
     assert_eq!(s.next(), "a b c | . . . | . . . | d . .");

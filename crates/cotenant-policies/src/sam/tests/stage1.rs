@@ -87,7 +87,7 @@ fn s1_08_sharers_inside_a_package_are_never_displaced() {
 
 #[test]
 fn s1_09_a_package_without_inter_draws_nobody() {
-    // Only S1 has inter tasks, which share with nobody that is seen: no destination but their own.
+    // Only S1 has inter tasks, which share with no visible task: no destination but their own.
     //     S0: x y . . │ S1: c d . .
     let mut s = scene("x y . . | c d . .").inter("cd");
     assert_eq!(s.next(), "x y . . | c d . .");
@@ -99,7 +99,7 @@ fn s1_10_twelve_sharers_on_two_times_ten() {
     //     S0: a b c d e f . . . . │ S1: g h i j k l . . . .
     let start = || scene("a b c d e f . . . . | g h i j k l . . . .").inter("abcdefghijkl");
     let mut s = start();
-    //  S0 draws g h i j: 10 of 10. S1 (k l) would draw from S0, whose contexts are all held by sharers: never.
+    //  S0 draws g h i j: 10 of 10. S1 (k l) would draw from S0, but all its contexts have sharers: never.
     assert_eq!(s.next(), "a b c d e f g h i j | . . . . k l . . . .");
     for _ in 0..20 {
         assert_eq!(moves(&s.step()), [""; 0], "they stay");
@@ -107,7 +107,7 @@ fn s1_10_twelve_sharers_on_two_times_ten() {
     // With the paper's rules they swing for ever.
     let mut s = start().sam(SamConfig::paper_exact());
     assert!((0..20).all(|_| !s.step().proposals.is_empty()));
-    // So they do without this one of our additions, every other round: the cooldown holds those that moved.
+    // Without this addition of ours it moves every other round: the cooldown delays tasks that moved.
     let mut s = start().sam("-keep-full".parse().unwrap());
     assert!((0..20).filter(|_| !s.step().proposals.is_empty()).count() >= 9);
 }
@@ -139,7 +139,7 @@ fn s1_13_no_task_moves_twice() {
     //     S0: a x │ S1: c y │ S2: e z
     let mut s = scene("a x | c y | e z").inter("ace");
     let d = s.step();
-    // S0: a c (full) │ S1: x y │ S2: e z: nobody is left for e.
+    // S0: a c (full) │ S1: x y │ S2: e z: no partner is left for e.
     assert_eq!(s.picture(), "a c | x y | e z");
     assert_eq!(moves(&d), ["c to 1", "x to 2"]);
 }
@@ -163,7 +163,7 @@ fn s1_15_allowed_sets_bound_every_move() {
     //     S0: a y . . │ S1: e . . .
     let mut s = scene("a y . . | e . . .").inter("ae").allowed("e", "1,4-7");
     assert_eq!(s.next(), "a e . . | y . . .");
-    // All three of S1 may come to S0, if not everywhere there: that is more than S0's two are.
+    // All three of S1 may move to S0, although not everywhere there: that is more than S0's two.
     let mut s = scene("a b . . . | c d e . .").inter("abcde").allowed("c", "0-8");
     assert_eq!(s.next(), "a b c d e | . . . . .");
 }

@@ -66,7 +66,7 @@ fn s2_07_remote_memory_without_a_home_is_nobodys() {
 
 #[test]
 fn s2_08_seen_at_home_is_forgotten() {
-    // Somebody else took m home.
+    // m returned home by other means.
     //     S0: m . │ S1: . .
     let mut s = scene("m . | . .").origin("m", 0);
     s.step();
@@ -117,7 +117,7 @@ fn s2_10_pages_make_a_home_where_no_origin_is_remembered() {
     assert_eq!(pages(&[(0, 900)]).sam(off).next(), "x . | m .");
     // Sharers stay with their like.
     assert_eq!(pages(&[(0, 900)]).intra("m").next(), "x . | m .");
-    // A remembered origin comes first: m is from S1, where it is.
+    // A remembered origin is first: m is from S1, and is there.
     assert_eq!(pages(&[(0, 900)]).origin("m", 1).count("m", Signal::Cycles, CYCLES).next(), "x m | . .");
 }
 
@@ -130,7 +130,7 @@ fn s2_11_pages_do_not_send_a_task_to_an_exhausted_node() {
         let mut s = s.count("o", Signal::LlcMisses, 6_000_000).count("m", Signal::LlcMisses, misses);
         assert_eq!(s.next(), after);
     }
-    // Nor its own: o would bring 4,000,000 to S1 in place of m's 1,000,000.
+    // Nor its own: o would bring 4,000,000 to S1 instead of m's 1,000,000.
     //     S0: n o │ S1: m q
     for (misses, after) in [(3_500_000, "n m | o q"), (3_500_001, "n o | m q")] {
         let s = scene("n o | m q").intra("n").remote("m").each("m", |a| a.pages = Some(vec![(0, 900)]));
@@ -142,7 +142,7 @@ fn s2_11_pages_do_not_send_a_task_to_an_exhausted_node() {
 
 #[test]
 fn s2_11b_what_went_home_leaves_room_and_takes_some() {
-    // m leaves S0 at 6,000,000 of 7,500,000 misses, and p comes in its place if it brings no more than the rest.
+    // m leaves S0 at 6,000,000 of 7,500,000 misses, and p takes its place if it has no more than the rest.
     //     S0: o m . │ S1: p . .
     let start = |drawing: &str, strays: &str, home: &[(char, u32)]| {
         let mut s = scene(drawing).remote(strays);
@@ -155,7 +155,7 @@ fn s2_11b_what_went_home_leaves_room_and_takes_some() {
         let mut s = start("o m . | p . .", "mp", &[('m', 1), ('p', 0)]).count("p", Signal::LlcMisses, misses);
         assert_eq!(s.next(), after);
     }
-    // m and p both come to S0: p only while there is room for it beside m.
+    // m and p both move to S0: p only while there is room for both.
     //     S0: o . . │ S1: m p .
     for (misses, after) in [(500_000, "o m p | . . ."), (500_001, "o m . | . p .")] {
         let mut s = start("o . . | m p .", "mp", &[('m', 0), ('p', 0)]).count("p", Signal::LlcMisses, misses);

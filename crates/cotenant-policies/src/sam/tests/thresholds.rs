@@ -70,7 +70,7 @@ fn th_05_a_socket_is_relieved_above_its_bandwidth() {
 
 #[test]
 fn th_06_a_destination_may_reach_but_not_exceed_its_bandwidth() {
-    // S0 has 8,000,000; m brings 4,000,000 to the p of S1: together at most 7,500,000.
+    // S0 has 8,000,000; m adds 4,000,000 to the p of S1: together at most 7,500,000.
     //     S0: m o . . │ S1: p . . .
     for (p, fits) in [(3_499_999, true), (3_500_000, true), (3_500_001, false)] {
         let s = scene("m o . . | p . . .");
@@ -107,7 +107,7 @@ fn th_08_intra_is_what_llc_hits_and_misses_leave() {
     };
     assert_eq!(scene(100_000).next(), "a n | b .");
     assert_eq!(scene(99_999).next(), "a b | n .");
-    // Never below 0, and not counted at all where the processor counts it directly.
+    // Never below 0, and not counted at all if the processor counts it directly.
     assert_eq!(scene(10).next(), "a b | n .");
     assert_eq!(scene(100_000).count("n", Signal::Intra, 0).next(), "a b | n .");
 }
@@ -142,7 +142,7 @@ fn th_10_the_remote_threshold_follows_from_latencies() {
     assert!((rate - 0.05 / 132.0).abs() < 1e-12);
     assert_eq!(ns.clone().count("m", Signal::Remote, 83_333).next(), ". . | m .");
     assert_eq!(ns.clone().count("m", Signal::Remote, 83_334).next(), "m . | . .");
-    // Without a clock, with other units, or switched off there is no such rate, stage 2 is off, and a note says so.
+    // Without a clock, with other units, or switched off, that rate is unavailable: stage 2 is off, with a note.
     let mut no_clock = ns.clone();
     no_clock.profile.clock_hz = None;
     let off = ns.sam("-derive-remote".parse().unwrap());
@@ -166,7 +166,7 @@ fn th_11_without_thresholds_it_refuses_with_the_remedy() {
     };
     let text = refusal(&s).unwrap();
     assert!(text.contains("[thresholds]") && text.contains("--profile"), "{text}");
-    // Asked all the same, it does nothing and says why.
+    // Run anyway, it does nothing and gives the reason.
     let d = s.step();
     assert_eq!((d.proposals.len(), d.notes), (0, vec![text]));
     // The paper's bandwidth is per cycle, and needs the clock.

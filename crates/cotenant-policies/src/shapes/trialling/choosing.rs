@@ -1,4 +1,4 @@
-//! What is tried next, and whether anything may be.
+//! The next trial, and whether any is allowed.
 
 use super::{RunningTrial, ShapesPhase, ShapesTrialling, TrialTurn};
 use crate::shapes::guard::{GUARDED, guards};
@@ -15,7 +15,7 @@ use cotenant_model::{TaskId, Time};
 use std::time::Duration;
 
 impl ShapesTrialling {
-    /// Begins the next trial, or rests. Nothing is tried before `lasts_from`.
+    /// Begins the next trial, or rests. There are no trials before `lasts_from`.
     pub fn choose(
         &mut self,
         round: &ShapesRound<'_>,
@@ -24,14 +24,14 @@ impl ShapesTrialling {
         plan: PlacedNow<'_>,
     ) -> TrialTurn {
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
-        // The kernel has taken threads to other memory nodes since.
+        // The kernel has moved threads to other memory nodes since.
         if learned.is_kernel && plan.wanted.is_empty() && round.drags_memory(&learned.places) {
             return TrialTurn::Watch;
         }
         let board = learned.situation.board(round.ctx);
         let due = |advance| learned.ledger.due(round.settings.regret, advance, round.now);
-        // Two threads on one CPU that gain nothing there lose half of their speed at once: a program that has not run
-        // for long does not pay for that.
+        // Two threads on one CPU without a gain lose half of their speed at once: a program that has not run for long
+        // does not pay for that.
         let (affordable, dares) = (due(ADVANCE), due(0.0) <= round.now);
         let due = affordable.max(lasts_from);
         if round.moves_memory(&board) && learned.may_follow(due > round.now) {
@@ -60,7 +60,7 @@ impl ShapesTrialling {
         }
     }
 
-    /// The next candidate that moves any thread, and where all threads go for it.
+    /// The next candidate that moves any thread, and the target of all threads.
     fn next(
         &mut self,
         round: &ShapesRound<'_>,
@@ -87,7 +87,7 @@ impl ShapesTrialling {
         next
     }
 
-    /// Tries what takes threads to other nodes, where the kernel moves their memory after them.
+    /// Tries candidates that move threads to other nodes while the kernel moves their memory.
     fn cross(
         &mut self,
         round: &ShapesRound<'_>,
@@ -105,7 +105,7 @@ impl ShapesTrialling {
             let kernel = learned.kernel.clone();
             return Some(self.with_memory(trial, kernel, ShapePlaces::new()));
         }
-        // To give something back by mistake does no harm, to take it does.
+        // Releasing threads by mistake is harmless, moving them is not.
         if learned.crossing.steadiness.left() > 0.0 {
             return None;
         }
@@ -119,7 +119,7 @@ impl ShapesTrialling {
         places.map(|(places, shape)| self.with_memory(trial, shape, places))
     }
 
-    /// Begins a trial of a shape whose memory the kernel moves. Masks would stop the kernel's own moves.
+    /// Begins a trial of a shape whose memory the kernel moves. Masks would prevent the kernel's own moves.
     fn with_memory(&mut self, trial: PageTrial, shape: Shape, places: ShapePlaces) -> TrialTurn {
         self.meter.clear();
         self.phase = ShapesPhase::Pages { trial: Box::new(trial), candidate: Some((shape, places)) };
@@ -130,7 +130,7 @@ impl ShapesTrialling {
         }
     }
 
-    /// Nothing is left to try but whether memory is to follow.
+    /// Only following memory is left to try.
     fn exhausted(&mut self, round: &ShapesRound<'_>, board: &ShapeBoard, members: &[(TaskId, usize)]) -> TrialTurn {
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
         if round.moves_memory(board) {
@@ -161,7 +161,7 @@ impl ShapesTrialling {
     ) -> TrialTurn {
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
         let (mut trial, side) = ShapeTrial::new(round.now, learned.recent.take(), candidate.pairs.clone());
-        // An application may be worse off than the guard allows although the whole is clearly better off.
+        // An application may lose more than the guard allows although the whole is clearly better.
         let looks_closely = candidate.kind == CandidateKind::Kernel && learned.is_near(round.settings.guard);
         trial.least = if looks_closely { GUARDED } else { 0 };
         learned.trials += 1;
@@ -175,12 +175,12 @@ impl ShapesTrialling {
 }
 
 impl Learned {
-    /// When a trial with memory that the kernel moves can be paid for.
+    /// The time at which a trial with kernel-moved memory can be paid for.
     fn crossing_affordable(&self, round: &ShapesRound<'_>) -> Time {
         self.ledger.due_for(self.crossing.cost_s(), round.settings.regret, ADVANCE, round.now)
     }
 
-    /// When such a trial may begin.
+    /// The earliest time of such a trial.
     fn crossing_due(&self, round: &ShapesRound<'_>) -> Time {
         let steady = round.now + Duration::from_secs_f64(self.crossing.steadiness.left());
         self.crossing_affordable(round).max(steady)
@@ -188,7 +188,7 @@ impl Learned {
 }
 
 impl RunningTrial {
-    /// Puts one of the two in place.
+    /// Places one of the two.
     pub(super) fn switch(&mut self, side: Side, learned: &Learned, board: &ShapeBoard, now: Time) -> TrialTurn {
         self.trial.switched(now);
         self.asked = Some(now);

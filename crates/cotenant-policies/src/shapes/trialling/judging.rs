@@ -13,7 +13,7 @@ use crate::shapes::slowest::{ThreadWork, fell_behind};
 use crate::shapes::trial::{Ask, STAGES, Side, TrialVerdict};
 use cotenant_model::TaskId;
 
-/// False decisions that are accepted, per trial: a decision is taken where the interval of this confidence is clear.
+/// Accepted rate of false decisions per trial: a decision needs a clear interval of this confidence.
 const ALPHA: f64 = 0.05;
 
 impl ShapesTrialling {
@@ -30,7 +30,7 @@ impl ShapesTrialling {
         running.asked = running.asked.filter(|_| !stands);
         if let Some(asked) = running.asked {
             if round.advises {
-                // There is nothing to measure: what would be tried stays on show.
+                // Nothing can be measured: the suggested candidate stays visible.
                 self.phase = ShapesPhase::Trial(running);
                 return TrialTurn::Stay;
             }
@@ -54,7 +54,7 @@ impl ShapesTrialling {
             learned.crossing.steadiness.add(&point);
         }
         let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut rng);
-        // Better for the whole, and whether any application loses more than the guard allows is open.
+        // Better for the whole, but whether any application loses more than the guard allows is open.
         if ask == Ask::Done(TrialVerdict::Better)
             && running.candidate.kind != CandidateKind::Kernel
             && running.trial.pairs.len() < DOUBTED
@@ -65,7 +65,7 @@ impl ShapesTrialling {
         self.seed = Some(rng.get_seed());
         let turn = match ask {
             Ask::Stay => TrialTurn::Stay,
-            // The kernel has taken a thread to another memory node meanwhile.
+            // The kernel has moved a thread to another memory node meanwhile.
             Ask::Switch(Side::Candidate) if round.drags_memory(&running.places) => {
                 learned.ledger.spent(running.trial.cost, 0.0, round.now);
                 learned.forget(&running.candidate, &learned.situation.board(round.ctx));
@@ -78,7 +78,7 @@ impl ShapesTrialling {
         turn
     }
 
-    /// A trial is over.
+    /// A trial has ended.
     fn judge(
         &mut self,
         round: &ShapesRound<'_>,
@@ -96,16 +96,16 @@ impl ShapesTrialling {
         learned.measured(&trial.pairs[candidate.pairs.len()..]);
         let is_kernel = candidate.kind == CandidateKind::Kernel;
         let guarded = |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(guard, &learned.standing, changes);
-        // With what past audits have shown, an application is further below the kernel's placement than allowed.
+        // Including past audits, an application is further below the kernel's placement than allowed.
         let audited = is_kernel && estimate.pairs >= GUARDED;
         let (standing, doubts) = if audited { learned.audited(&changes, &variances) } else { Default::default() };
         let violated = audited && guards(guard, &standing, &vec![0.0; standing.len()]);
-        // A program whose slowest thread loses ends later, whatever all of its threads together gain.
+        // A program whose slowest thread loses ends later, whatever its threads gain together.
         let better = verdict == TrialVerdict::Better && (is_kernel || goal.worth(&changes) > 0.0);
         let kept = (better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
         let open = verdict == TrialVerdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
-        // The window of what stands from now on; the kernel chooses again.
+        // The latest window of the placement from now on; the kernel chooses again.
         learned.recent = match (kept, is_kernel) {
             (false, _) => trial.last[Side::Incumbent as usize].clone(),
             (true, false) => trial.last[Side::Candidate as usize].clone(),
@@ -139,7 +139,7 @@ impl ShapesTrialling {
         stands: bool,
     ) -> TrialTurn {
         let Some(learned) = &self.learned else { return TrialTurn::Watch };
-        // The kernel has taken threads to other memory nodes since.
+        // The kernel has moved threads to other memory nodes since.
         if trial.is_by_kernel() && trial.is_before() && learned.is_kernel && round.drags_memory(&learned.places) {
             return TrialTurn::Watch;
         }
@@ -203,7 +203,7 @@ impl ShapesTrialling {
                     });
                 }
                 if !stays {
-                    // Where nothing was found out in time it goes back, too.
+                    // Without a result in time it is also undone.
                     return TrialTurn::Followed(trial.undo(round.view), None);
                 }
                 let (shape, places) = candidate.unwrap_or_else(|| (learned.incumbent.clone(), learned.places.clone()));

@@ -1,4 +1,4 @@
-//! How fast the incumbent is, and how much that varies.
+//! The incumbent's speed and its variation.
 
 use super::{ShapesPhase, ShapesTrialling, SpeedTrace, TrialTurn};
 use crate::shapes::order::GroupCounts;
@@ -11,16 +11,16 @@ use cotenant_model::speed::Source;
 use cotenant_model::{AppId, TaskId, View};
 use std::time::Duration;
 
-/// Points that a trace has at least.
+/// Least number of points of a trace.
 const POINTS: usize = 12;
-/// An application that reports nothing for so many seconds, or so many of its readings, ends what is being measured.
+/// An application silent for this many seconds, or this many of its readings, ends the measurement.
 const PATIENCE: f64 = 30.0;
 const READINGS: f64 = 4.0;
-/// An incumbent that cannot be put in place for so long is given up.
+/// An incumbent that cannot be put in place for this long is dropped.
 const PLACED: Duration = Duration::from_secs(5);
 
 impl SpeedTrace {
-    /// Seconds of each point, and how much faster it is than the first one.
+    /// Seconds of each point, and its speed over that of the first one.
     fn values(&self, goal: &Goal) -> Vec<(f64, f64)> {
         let first = self.points.first().map_or(&[][..], |(_, logs)| logs);
         self.points.iter().map(|(seconds, logs)| (*seconds, goal.worth(&lead(logs, first)))).collect()
@@ -33,7 +33,7 @@ impl SpeedTrace {
 }
 
 impl ShapesTrialling {
-    /// A round in which the incumbent is measured.
+    /// A round that measures the incumbent.
     pub fn measure(
         &mut self,
         round: &ShapesRound<'_>,
@@ -50,7 +50,7 @@ impl ShapesTrialling {
             learned.counted.add(round.view, members, learned.situation.groups.len());
         }
         let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| stands);
-        // Masks would stop the kernel's own moves: what it comes to by itself is what everything is held against.
+        // Masks would prevent the kernel's own moves, whose result is the reference for everything.
         let mut settles = round.view.numa_balancing && learned.is_kernel && trace.waited < LONGEST;
         if settles {
             let own = |task| members.binary_search_by_key(&task, |member| member.0).is_ok();
@@ -75,7 +75,7 @@ impl ShapesTrialling {
         if complete && !jumps { TrialTurn::Traced(Clock::from_trace(&values)) } else { self.patience(round.view) }
     }
 
-    /// Whether an application has reported nothing for too long: longer than the time between its readings explains.
+    /// Whether an application has been silent for longer than the interval of its readings explains.
     pub fn patience(&self, view: &View) -> TrialTurn {
         let waits = self.meter.waits();
         let Some(learned) = self.learned.as_ref().filter(|_| waits > PATIENCE) else { return TrialTurn::Stay };
@@ -89,7 +89,7 @@ impl ShapesTrialling {
         }
     }
 
-    /// The incumbent was measured for long enough.
+    /// The incumbent's measurement is complete.
     pub fn take_clock(
         &mut self,
         round: &ShapesRound<'_>,
@@ -101,7 +101,7 @@ impl ShapesTrialling {
         learned.clock = clock;
         let board = learned.situation.board(round.ctx);
         if std::mem::take(&mut self.begun) {
-            // Where threads stand does not show which ones share cores although others are free.
+            // The places of threads do not show which ones share cores although others are free.
             learned.begin_with(&board, learned.incumbent.clone(), wanted.clone(), ShapePlaces::new());
             learned.doubt(&board, round.view, members);
         } else {

@@ -1,6 +1,6 @@
-//! What `shapes` tries: the incumbent with what is learned about it, the candidate on trial, what trials may cost.
+//! Trials of `shapes`: the incumbent with its knowledge, the candidate on trial, and the budget.
 //!
-//! Each turn takes what is known and placed now, and returns what the rest of the policy is to do.
+//! Each turn takes current knowledge and places, and returns the request to the rest of the policy.
 
 mod choosing;
 mod judging;
@@ -27,7 +27,7 @@ use cotenant_model::{AppId, Proposal, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Situations of which it is remembered what is known of other nodes.
+/// Limit of situations with remembered results on other nodes.
 const SITUATIONS: usize = 8;
 
 /// The state of trials.
@@ -36,16 +36,16 @@ pub(super) struct ShapesTrialling {
     phase: ShapesPhase,
     meter: SpeedMeter,
     learned: Option<Box<Learned>>,
-    /// What trials have cost, while nothing is known.
+    /// Cost of trials while nothing is known.
     ledger: Option<TrialLedger>,
-    /// What is known of other nodes in the last situations, the latest last.
+    /// Results on other nodes in the last situations, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     crossings: Vec<(Vec<KnownGroup>, Crossing)>,
-    /// Whether the incumbent is a shape of the past in which threads have started: the kernel's choice was not seen.
+    /// Whether the incumbent is a past shape in which threads have started: the kernel's choice was not seen.
     begun: bool,
-    /// Where draws go on.
+    /// State of random draws.
     seed: Option<u64>,
-    /// How often the interval is doubled now.
+    /// Current number of doublings of the interval.
     calm: u32,
 }
 
@@ -61,9 +61,9 @@ pub(super) enum ShapesPhase {
     Trace(SpeedTrace),
     /// A candidate competes.
     Trial(Box<RunningTrial>),
-    /// Memory follows the threads, for a trial: of the incumbent, or of a candidate that was no better without.
+    /// Memory follows the threads in a trial: those of the incumbent, or of a candidate that was no better without.
     Pages { trial: Box<PageTrial>, candidate: Option<(Shape, ShapePlaces)> },
-    /// Nothing is left to try for now; `saving`: trials have cost enough.
+    /// No trials for now; `saving`: trials have cost enough.
     Rest { until: Time, saving: bool, heard: HeardSpeeds },
 }
 
@@ -72,15 +72,14 @@ pub(super) enum ShapesPhase {
 pub(super) struct SpeedTrace {
     /// Seconds of each point, and logarithms of the speeds.
     points: Vec<(f64, Vec<f64>)>,
-    /// Whether speeds jump, so that it takes longer.
+    /// Whether speeds jump, which lengthens it.
     long: bool,
-    /// Where the kernel moves memory, and places all threads: since when it has settled, and seconds that were waited
-    /// for that.
+    /// If the kernel moves memory and places all threads: the time since it has settled, and the seconds of that wait.
     #[serde(default)]
     still: StillMemory,
     #[serde(default)]
     waited: f64,
-    /// Since when threads are not where they should be.
+    /// Time since threads are not in their places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Time>,
 }
@@ -89,43 +88,43 @@ pub(super) struct SpeedTrace {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunningTrial {
     candidate: ShapeCandidate,
-    /// Where the threads go for it.
+    /// Its places of threads.
     places: ShapePlaces,
     trial: ShapeTrial,
-    /// What each thread did under the incumbent and under the candidate.
+    /// Work of each thread under the incumbent and under the candidate.
     #[serde(default, skip_serializing_if = "ThreadWork::is_empty")]
     work: [ThreadWork; 2],
-    /// When the plan last changed, while it is not known to stand.
+    /// Time of the last change of the plan, while it is unconfirmed.
     asked: Option<Time>,
 }
 
-/// What the rest of the policy is to do after a turn.
+/// A turn's request to the rest of the policy.
 #[derive(Debug)]
 pub(super) enum TrialTurn {
     /// Nothing.
     Stay,
-    /// Nothing is learned: watch the tasks again.
+    /// Nothing is learned: observe the tasks again.
     Watch,
-    /// The incumbent was measured for long enough; `None`: it tells nothing.
+    /// The incumbent's measurement is complete; `None`: without a result.
     Traced(Option<Clock>),
     /// The incumbent cannot be put in place.
     Misplaced,
-    /// These applications have reported nothing for so many seconds.
+    /// These applications have been silent for this many seconds.
     Silent(Vec<AppId>, f64),
     Put(ShapePlaces, PlacementReason),
-    /// The incumbent takes its places, where a candidate stands now.
+    /// Restore the incumbent instead of a candidate.
     PutBack(PlacementReason),
-    /// The incumbent takes its places.
+    /// Put the incumbent in place.
     PutIncumbent(PlacementReason),
     Judged(JudgedTrial),
-    /// Memory moves, and threads to these places.
+    /// Move memory, and threads to these places.
     MoveMemory(Vec<Proposal>, Option<ShapePlaces>),
-    /// A trial of memory is over, with these last orders: what stands now and its gain, where memory stays.
+    /// A trial of memory has ended, with these last orders: the placement and its gain, if memory stays.
     Followed(Vec<Proposal>, Option<(KnownShape, f64)>),
 }
 
 impl ShapesTrialling {
-    /// Begins to draw by this seed, where nothing was drawn before.
+    /// Seeds the random draws unless already done.
     pub fn set_seed(&mut self, seed: u64) {
         self.seed.get_or_insert(seed);
     }
@@ -134,7 +133,7 @@ impl ShapesTrialling {
         Rng::with_seed(self.seed.unwrap_or_default())
     }
 
-    /// Takes the phase for a round that decides about the next one.
+    /// Takes the phase for a round that decides the next one.
     pub fn take_phase(&mut self, now: Time) -> ShapesPhase {
         if !matches!(self.phase, ShapesPhase::Rest { until, .. } if now < until) {
             self.calm = 0;
@@ -146,12 +145,12 @@ impl ShapesTrialling {
         &self.phase
     }
 
-    /// Whether threads or memory are not where the incumbent has them, or may not be.
+    /// Whether threads or memory are not, or perhaps not, in the incumbent's places.
     pub fn is_under_way(&self) -> bool {
         matches!(self.phase, ShapesPhase::Trial(_) | ShapesPhase::Pages { .. })
     }
 
-    /// Whether what stands is only tried.
+    /// Whether the current placement is only a trial.
     pub fn is_trying(&self) -> bool {
         match &self.phase {
             ShapesPhase::Trial(running) => running.trial.side() == Side::Candidate,
@@ -164,7 +163,7 @@ impl ShapesTrialling {
         self.learned.is_some()
     }
 
-    /// Where the incumbent's threads stand.
+    /// The places of the incumbent's threads.
     pub fn incumbent(&self) -> Option<IncumbentPlaces<'_>> {
         let Learned { places, spots, is_kernel, .. } = &**self.learned.as_ref()?;
         Some(IncumbentPlaces { places, spots, is_kernel: *is_kernel })
@@ -175,7 +174,7 @@ impl ShapesTrialling {
         self.meter.clear();
     }
 
-    /// Begins to measure the incumbent.
+    /// Begins the measurement of the incumbent.
     pub fn trace(&mut self) {
         self.phase = ShapesPhase::Trace(SpeedTrace::default());
         self.meter.clear();
@@ -184,7 +183,7 @@ impl ShapesTrialling {
         }
     }
 
-    /// Goes on with what was learned, where only single threads were replaced by similar ones; else returns false.
+    /// Continues with what was learned if only single threads were replaced by similar ones; otherwise returns false.
     pub fn goes_on(
         &mut self,
         situation: &LearnedSituation,
@@ -199,7 +198,7 @@ impl ShapesTrialling {
         same
     }
 
-    /// Begins with a situation, and the best shape that is known for it. `begun`: threads have started in that shape.
+    /// Begins a situation with the best known shape for it. `begun`: threads have started in that shape.
     pub fn begin(&mut self, situation: LearnedSituation, known: Option<Shape>, begun: bool, now: Time) {
         self.forget();
         let ledger = self.ledger.take().unwrap_or_else(|| TrialLedger::new(now));
@@ -217,7 +216,7 @@ impl ShapesTrialling {
         self.learned = Some(Box::new(learned));
     }
 
-    /// Forgets what was learned, but not what trials have cost.
+    /// Drops what was learned, except for the cost of trials.
     pub fn forget(&mut self) {
         if let Some(Learned { situation, ledger, crossing, .. }) = self.learned.take().map(|learned| *learned) {
             self.ledger = Some(ledger.anew());
@@ -228,7 +227,7 @@ impl ShapesTrialling {
         }
     }
 
-    /// The incumbent cannot be put in place: the kernel places all threads, and that is measured.
+    /// The incumbent cannot be put in place: the kernel's placement of all threads is measured instead.
     pub fn give_up(&mut self) {
         let before = self.learned.take().map(|learned| *learned);
         self.learned = before.map(|before| Box::new(Learned::new(before.situation, before.ledger.anew())));
@@ -236,7 +235,7 @@ impl ShapesTrialling {
         self.trace();
     }
 
-    /// Ends what is being tried without a verdict; its cost counts. Returns orders that bring memory back.
+    /// Ends the current trial without a verdict; its cost counts. Returns orders that return memory.
     pub fn break_off(&mut self, view: &View, now: Time) -> Vec<Proposal> {
         let (cost, orders) = match &self.phase {
             ShapesPhase::Trial(running) => (running.trial.cost, Vec::new()),
@@ -249,7 +248,7 @@ impl ShapesTrialling {
         orders
     }
 
-    /// Tries whether memory is to follow the threads, of the incumbent or of a candidate.
+    /// Tries following memory, with the incumbent or a candidate.
     fn follow(&mut self, candidate: Option<(Shape, ShapePlaces)>) -> TrialTurn {
         self.meter.clear();
         self.phase = ShapesPhase::Pages { trial: Box::default(), candidate };
@@ -262,7 +261,7 @@ impl ShapesTrialling {
         TrialTurn::PutBack(why)
     }
 
-    /// A round of rest. Returns when the next one is due; `None` where speeds have changed.
+    /// A round of rest. Returns the time of the next one; `None` if speeds have changed.
     pub fn go_on_resting(
         &mut self,
         round: &ShapesRound<'_>,
@@ -279,8 +278,8 @@ impl ShapesTrialling {
         Some(until.min(round.now + round.interval() * 2_u32.pow(self.calm)))
     }
 
-    /// Whether an application is faster or slower than when the rest began. What was learned is of another load then,
-    /// and is forgotten but for what stands.
+    /// Whether an application's speed has changed since the rest began. Then what was learned belongs to another load,
+    /// and only the current placement is kept.
     fn is_another_speed(&mut self, view: &View, heard: &mut HeardSpeeds) -> bool {
         let Some(learned) = &mut self.learned else { return false };
         let point = self.meter.add(view, &learned.situation.measures);
@@ -295,7 +294,7 @@ impl ShapesTrialling {
     }
 }
 
-/// Whether all threads of a group are new: a program has started again, and its memory is where its threads started.
+/// Whether all threads of a group are new: a program has restarted, and its memory is where its threads started.
 fn is_renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
     let stays = |group: usize| after.iter().any(|member| member.1 == group && before.contains(member));
     after.iter().any(|member| !stays(member.1))

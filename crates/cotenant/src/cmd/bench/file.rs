@@ -1,5 +1,5 @@
-//! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md`
-//! describes the keys.
+//! The file of `cotenant bench`: a scenario with commands, and the comparison. `docs/reference/bench.md` describes the
+//! keys.
 
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
 use cotenant_model::Time;
@@ -15,14 +15,14 @@ const TIMEOUT_S: f64 = 600.0;
 /// Latest arrival, and longest run: a week.
 const WEEK_S: f64 = 604_800.0;
 
-/// What is to be run and compared.
+/// The runs and their comparison.
 #[derive(Debug)]
 pub(crate) struct Spec {
     /// Whether the file names a machine.
     pub simulated: bool,
     /// Policies to compare with Linux alone; at least one.
     pub policies: Vec<String>,
-    /// How often each workload is carried out.
+    /// Number of runs of each workload.
     pub repetitions: u64,
     /// All programs.
     pub programs: Vec<Program>,
@@ -92,10 +92,10 @@ struct App {
     latency_sensitive: bool,
 }
 
-/// What is wrong, at which offset.
+/// The fault, and its offset.
 type Fault = (usize, String);
 
-/// What is wrong where this stands.
+/// A fault at this place.
 fn at<T, R>(place: &Spanned<T>, why: impl Into<String>) -> Result<R, Fault> {
     Err((place.span().start, why.into()))
 }
@@ -119,7 +119,7 @@ fn seconds(key: &str, value: Option<&Spanned<f64>>, default: f64) -> Result<f64,
 }
 
 impl Spec {
-    /// Reads the file; with `here`, for real programs even where it names a machine.
+    /// Reads the file; with `here`, for real programs even if it names a machine.
     ///
     /// # Errors
     /// One line with line, column and remedy.
@@ -214,7 +214,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
         jobs.push(Job { name: program.name.clone(), arrival, runs });
     }
     for (job, app) in apps.iter().enumerate() {
-        // Each chain of `after` has to end at an app that arrives by itself.
+        // Each chain of `after` must end at an app with its own arrivals.
         let mut next = job;
         for _ in 0..jobs.len() {
             if let Arrival::After(other) = jobs[next].arrival {

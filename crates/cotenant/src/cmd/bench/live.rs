@@ -18,7 +18,7 @@ struct Live<'a> {
     programs: Vec<&'a Program>,
     running: BTreeMap<AppId, usize>,
     shown: bool,
-    /// Shows how far it is; when it wants to be asked again.
+    /// Shows progress; returns when it wants to be called again.
     look: &'a mut dyn FnMut() -> Option<Instant>,
 }
 
@@ -67,15 +67,15 @@ impl Launcher for Live<'_> {
     }
 }
 
-/// How a workload went.
+/// The outcome of a workload.
 pub(super) struct Went {
     pub ran: Result<Vec<JobRuns>, RunError>,
-    /// The last signal that asked to stop.
+    /// The last signal that requested a stop.
     pub signal: Option<i32>,
     pub notes: Vec<String>,
 }
 
-/// Carries out a workload on this machine: left to Linux, or as a setup says. Nothing of it runs any more afterwards.
+/// Runs a workload on this machine: left to Linux, or by a setup. Afterwards none of it is running.
 pub(super) fn once(
     topology: &Topology,
     workload: &Workload,

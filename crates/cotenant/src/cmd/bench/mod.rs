@@ -1,4 +1,4 @@
-//! `cotenant bench`: dynamic workloads under several policies, really or simulated, by one script.
+//! `cotenant bench`: dynamic workloads under several policies, real or simulated, by one script.
 
 pub(crate) mod file;
 mod live;
@@ -42,7 +42,7 @@ A file:
   command = [\"./solver\", \"input\"]
   arrival_s = 2.5";
 
-/// What is compared with.
+/// The baseline.
 const LINUX: &str = "none";
 
 /// Arguments of `cotenant bench`.
@@ -66,7 +66,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What came out, and whether a signal ended it early.
+/// The results, and whether a signal ended it early.
 struct Found {
     machine: Option<String>,
     rounds: Vec<Round>,
@@ -77,7 +77,7 @@ struct Found {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the file is wrong, a program fails, a policy refuses, or a simulation does not end.
+/// An invalid file, a failing program, a refusing policy, or an endless simulation.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let path = args.file.display();
     let text =
@@ -155,7 +155,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     Ok(Found { machine: Some(scenario.machine.name.clone()), rounds, notes: BTreeSet::new(), signal: None })
 }
 
-/// What `run` would take as options.
+/// The equivalent options of `run`.
 fn manage(args: &Args, policy: &str) -> ManageArgs {
     let policy =
         PolicyArgs { policy: Some(policy.to_owned()), profiles: args.profiles.clone(), ..PolicyArgs::default() };
@@ -191,7 +191,7 @@ fn really(args: &Args, spec: &Spec) -> Result<Found> {
         let programs: Vec<&Program> = workload.jobs.iter().filter_map(programs).collect();
         let mut of_this = vec![round];
         for i in 0..arms.len() {
-            // Whatever drifts hits all alike over the rounds.
+            // Over the rounds, drift affects all alike.
             let setup = arms[(i + r) % arms.len()];
             let name = setup.map_or(LINUX, Setup::policy);
             let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into
+//! `cotenant calibrate --contentiousness`: the mutual cost of programs on this machine, from the lines they bring into
 //! caches.
 
 use super::args::Args;
@@ -25,10 +25,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What a run takes besides its work: a program's start, and its memory's preparation.
+/// Overhead of a run: a program's start, and the preparation of its memory.
 const START: Duration = Duration::from_millis(100);
 
-/// The kernels to fit it to.
+/// The kernels for the fit.
 fn kernels(args: &Args) -> Result<Vec<String>> {
     let mut kernels = args::kernels(&args.kernels)?;
     kernels.sort();
@@ -40,10 +40,10 @@ fn kernels(args: &Args) -> Result<Vec<String>> {
     Ok(kernels)
 }
 
-/// Fits the model, and puts it into the profile; what else stands there stays.
+/// Fits the model, and writes it into the profile, whose other parts stay.
 pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) -> Result<ExitCode> {
     let kernels = kernels(args)?;
-    // A damaged profile is found before anything is measured: whatever could be measured would be lost.
+    // A damaged profile is found before the measurement, which would otherwise be lost.
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
     if path.is_file() && bounded::given_text(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {

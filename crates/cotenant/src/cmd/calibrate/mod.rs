@@ -1,4 +1,4 @@
-//! `cotenant calibrate`: this machine's own numbers.
+//! `cotenant calibrate`: figures measured on this machine.
 
 mod args;
 mod contention;
@@ -33,8 +33,7 @@ use std::time::Duration;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
-/// interrupted.
+/// Invalid names, failed measurements, an unwritable profile, and interruption.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let parts = only(&args.only, &PARTS)?;
     let path = match &args.output {
@@ -45,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let make = |folder: &Path| {
         fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))
     };
-    // Before anything is measured: whatever could be measured would be lost.
+    // Checked before the measurement, which would otherwise be lost.
     match (&args.output, path.parent()) {
         (None, Some(folder)) => make(folder)?,
         (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
@@ -75,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let written = noise::may_write(noise::is_too_noisy(seen.during.as_ref()), args, &path);
     record.usage = seen;
     if written {
-        // A damaged one is replaced: that is what calibrating again is for.
+        // A damaged one is replaced, since that is a reason to calibrate again.
         calibrated::update(&path, |before| {
             Ok(record.clone().profile(before.unwrap_or_else(|_| MachineProfile::default())))
         })?;
@@ -129,7 +128,7 @@ fn table(out: &mut Sheet<'_>, c: &Calibration, record: &Record, cpus: &CpuSet) -
     Ok(out.table(&left_out(&c.left_out))?)
 }
 
-/// What latencies show of shared resources, and where the system says otherwise.
+/// Shared resources found by latencies, and differences from the system's information.
 fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
     let noun = |role| match role {
         Role::Core => "cores",
@@ -159,7 +158,7 @@ fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
     Ok(())
 }
 
-/// Groups of CPUs, eight at most.
+/// Groups of CPUs, at most eight.
 fn groups(groups: &[CpuSet]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = groups.iter().take(SHOWN).map(|group| format!("[{group}]")).collect();
@@ -167,7 +166,7 @@ fn groups(groups: &[CpuSet]) -> String {
     shown.join(" ") + &if more > 0 { format!(" and {more} more (all in the profile)") } else { String::new() }
 }
 
-/// What could not be measured, and why.
+/// Failed measurements and the reasons.
 pub(super) fn left_out(left_out: &[LeftOut]) -> Table {
     let mut table = Table::new([""; 2]);
     for left in left_out {
@@ -176,7 +175,7 @@ pub(super) fn left_out(left_out: &[LeftOut]) -> Table {
     table
 }
 
-/// With its unit, whose prefix fits.
+/// With its unit and a fitting prefix.
 fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "ns" => format!("{}s", scaled(value * 1e-9)),

@@ -7,11 +7,11 @@ use cotenant_model::CpuSet;
 use cotenant_model::usage::{Seen, Usage};
 use std::path::Path;
 
-/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
-/// other within seconds do not show what changes over minutes.
+/// Share of the CPUs' time used by other programs above which the whole calibration counts as noisy: rounds within
+/// seconds do not show changes over minutes.
 const QUIET: f64 = 0.05;
 
-/// Looks what uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
+/// Measures the present use of these CPUs, and warns if they are busy. The measurement begins now.
 pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
     let mut watch = Watch::new(cpus);
     let seen = Seen { before: watch.moment(&[]), during: None };
@@ -22,8 +22,8 @@ pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
     (watch, seen)
 }
 
-/// Whether the profile is written: what others disturbed, or says nothing, neither replaces one nor is found by later
-/// commands, unless the user wants that. Says so.
+/// Whether the profile is written: a disturbed or empty one must neither replace another nor be found by later
+/// commands, unless the user requests it. Prints the decision.
 pub(super) fn may_write(disturbed: bool, args: &Args, path: &Path) -> bool {
     let is_new = args.output.is_some() && !path.is_file();
     let may = !disturbed || is_new || args.force;
@@ -34,12 +34,12 @@ pub(super) fn may_write(disturbed: bool, args: &Args, path: &Path) -> bool {
     may
 }
 
-/// Whether they disturbed a measurement too much.
+/// Whether other programs disturbed a measurement too much.
 pub(super) fn is_too_noisy(usage: Option<&Usage>) -> bool {
     usage.is_some_and(|usage| usage.share() > QUIET)
 }
 
-/// The share of the CPUs' time that other programs used. Warns where they disturbed a measurement too much.
+/// The share of the CPUs' time used by other programs. Warns if they disturbed a measurement too much.
 pub(super) fn remark(usage: Option<&Usage>) -> Option<f64> {
     let usage = usage?;
     let share = usage.share();

@@ -1,11 +1,11 @@
-//! Whether a command line of clang links, and what: clang itself is asked (`-###`), for nobody else knows all its
+//! Whether and what a command line of clang links. Clang itself is queried (`-###`), because only it handles all its
 //! options, configuration files and response files.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What clang would have its linker do.
+/// The linker's command line from clang.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Link {
     /// It makes a program, not a shared library or a part.
@@ -16,17 +16,17 @@ pub struct Link {
     pub has_library: bool,
 }
 
-/// Options with which nothing is linked: those of most compilations, which need not ask.
+/// Options without linking: those of most compilations, which need no query.
 const NEVER: [&str; 8] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-dumpversion"];
 
-/// What would be linked; `None` where nothing is.
+/// The link step; `None` without one.
 pub fn of(clang: &Path, cxx: bool, args: &[OsString]) -> Option<Link> {
     if args.iter().any(|arg| arg.to_str().is_some_and(|word| NEVER.contains(&word))) {
         return None;
     }
     let driver = if cxx { "--driver-mode=g++" } else { "--driver-mode=gcc" };
     let asked = Command::new(clang).args([driver, "-###"]).args(args).stdin(Stdio::null()).output().ok()?;
-    // What is wrong with it, clang will say.
+    // clang will report the fault.
     asked.status.success().then(|| read(&String::from_utf8_lossy(&asked.stderr)))?
 }
 

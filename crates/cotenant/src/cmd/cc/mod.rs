@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use tools::Tools;
 
-/// The marks' way into the nap engine. Marks refer to it weakly, which brings nothing out of an archive.
+/// The marks' entry to the nap engine. Marks refer to it weakly, which pulls nothing from an archive.
 const ENGINE: &str = "cotenant_marker_1";
 
 const OPTIONS: &str = "\
@@ -53,10 +53,10 @@ pub fn language(command: &OsStr) -> Option<bool> {
     }
 }
 
-/// Becomes clang; returns only where it cannot.
+/// Becomes clang; returns only on error.
 ///
 /// # Errors
-/// Where one of our own options is wrong, or clang, the pass or libcotenant is not to be had.
+/// If one of our own options is wrong, or clang, the pass or libcotenant is missing.
 pub fn run(cxx: bool, args: impl Iterator<Item = OsString>, definition: &clap::Command) -> Result<ExitCode> {
     let args: Vec<OsString> = args.collect();
     if args.len() == 1 && args[0] == "--help" {
@@ -101,7 +101,7 @@ fn ours(words: &Options, tools: &Tools, cxx: bool) -> Result<Vec<OsString>> {
         all.push("-fuse-ld=lld".into());
         all.push(with("-Wl,--load-pass-plugin=", tools.plugin.as_os_str()));
     }
-    // A shared library finds the engine in the program. Who links libcotenant already has it.
+    // A shared library finds the engine in the program. A program linked with libcotenant already has it.
     if words.mode == Mode::Markers && link.makes_program && !link.has_library {
         let library = tools.library()?;
         all.push(format!("-Wl,-u,{ENGINE},--export-dynamic-symbol={ENGINE}").into());

@@ -1,4 +1,4 @@
-//! Our own options among those of clang.
+//! Our options among those of clang.
 
 use anyhow::Result;
 use cotenant_cli::messages::tell;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const OWN: &str = "--cotenant-";
 
-/// The system passes at most 128 KiB in one variable.
+/// The system limits a variable to 128 KiB.
 const MOST_REGIONS: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Mode {
     Off,
 }
 
-/// What the user said.
+/// The user's options.
 #[derive(Debug, Default)]
 pub struct Options {
     pub mode: Mode,

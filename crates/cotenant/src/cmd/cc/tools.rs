@@ -1,4 +1,4 @@
-//! Where clang, the pass and libcotenant are.
+//! The places of clang, the pass and libcotenant.
 
 use super::options::{Mode, Options};
 use anyhow::Result;
@@ -37,7 +37,7 @@ impl Tools {
         Ok(Self { clang, plugin })
     }
 
-    /// libcotenant's archive, which is installed beside the pass.
+    /// libcotenant's archive, installed next to the pass.
     pub fn library(&self) -> Result<PathBuf> {
         let path = self.plugin.with_file_name("libcotenant.a");
         if path.is_file() {

@@ -1,5 +1,5 @@
-//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; of
-//! what runs already, windows with and without it.
+//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; for
+//! running programs, windows with and without it.
 
 mod args;
 mod notes;
@@ -32,7 +32,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     policy: &'static str,
@@ -43,7 +43,7 @@ struct Report {
     tier: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<Compared>,
-    /// What used this machine besides.
+    /// Other use of this machine.
     usage: Seen,
     /// Of all managed runs.
     notes: BTreeSet<String>,
@@ -60,7 +60,7 @@ struct Run {
 /// Runs the comparison.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match (args.target.target(), args.command.is_empty()) {
         (None, false) if args.windows.is_some() || args.seed.is_some() => {

@@ -9,7 +9,7 @@ pub(super) fn not_judged(busy: &str, verdict: &str) -> String {
     format!("not judged: {busy}; by these runs alone: {verdict}")
 }
 
-/// What a verdict is worth where the policy changed nothing.
+/// A remark on the verdict if the policy changed nothing.
 pub(super) fn nothing_changed(moves: u64, policy: &str) -> Option<String> {
     (moves == 0).then(|| format!("{policy} changed nothing: any difference is chance, or what watching costs"))
 }

@@ -24,14 +24,14 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a window lasts.
+/// Duration of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A window is at least so many intervals between decisions, and what is measured of it so many readings of a metric.
+/// Least length of a window in intervals between decisions, and of its measured part in readings of a metric.
 const INTERVALS: u32 = 10;
 const READINGS: u32 = 2;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     policy: &'static str,
@@ -46,7 +46,7 @@ struct Report {
     moves: u64,
     seconds: f64,
     tier: String,
-    /// What used this machine besides.
+    /// Other use of this machine.
     usage: Seen,
     notes: Vec<String>,
 }
@@ -57,13 +57,13 @@ struct Row {
     #[serde(flatten)]
     compared: Compared,
     verdict: String,
-    /// What each complete window told; absent where it told nothing.
+    /// Value of each complete window; absent without one.
     windows: Vec<Option<f64>>,
     #[serde(skip)]
     unit: Unit,
 }
 
-/// Compares windows until there are enough, the programs end, or a signal asks to stop.
+/// Compares windows until there are enough, the programs end, or a signal requests a stop.
 pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     let mut setup = one::around(&args.manage, target, all)?;
     let (length, seed) = (args.windows.unwrap_or(WINDOW), args.seed.unwrap_or(1));
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// Refuses what windows cannot do.
+/// Refuses arguments that are impossible with windows.
 fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) -> Result<()> {
     if setup.mode != Mode::Enforce {
         return Err(usage("windows with the policy are compared with windows without: leave --mode (or mode = …) out"));
@@ -192,7 +192,7 @@ fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) ->
     }
 }
 
-/// A table for each metric, and what it comes to.
+/// A table for each metric, with its result.
 fn print(out: &mut dyn Write, report: &Report) -> Result<()> {
     let policy = format!("with {}", report.policy);
     for row in report.metrics.iter().filter(|row| !row.compared.pairs.is_empty()) {

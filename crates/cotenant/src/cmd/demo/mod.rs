@@ -1,4 +1,4 @@
-//! `cotenant demo`: what a batch program does to a server on this machine, and what helps.
+//! `cotenant demo`: the effect of a batch program on a server on this machine, and the remedies.
 
 mod report;
 mod server;
@@ -37,14 +37,14 @@ Examples:
   cotenant demo --seconds 20 --report demo.html
   cotenant demo --json | jq '.phases[] | {name, p99_s, batch_cpus}'";
 
-/// The batch program is one of ours.
+/// The batch program is a kernel of this package.
 const KERNEL: &str = "stream";
-/// Bytes that all of its threads work on together, and each of them at least: more than most caches hold, and little
-/// beside what machines have.
+/// Bytes of all its threads together, and of each at least: more than most caches hold, and little compared with
+/// machines' memory.
 const BYTES: u64 = 128 << 20;
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// A machine with two sockets, what runs on it, and how often that is simulated.
+/// A machine with two sockets, its programs, and the number of simulations.
 const SCENARIO: &str = include_str!("../../../examples/two-sockets.toml");
 const SEEDS: u64 = 4;
 const POLICY: &str = "sam";
@@ -76,14 +76,14 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a program of the demonstration cannot be started or fails, or the page cannot be written.
+/// A program of the demonstration that cannot be started or fails; an unwritable page.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(length) = args.serve {
         let answers = server::serve(Duration::from_secs_f64(length))?;
         return cotenant_cli::print_text(&format!("{}\n", serde_json::to_string(&answers)?));
     }
     let refused = |path: &Path| format!("{}: cannot be written; choose another place with --report", path.display());
-    // Before a minute is spent on what could not be kept.
+    // Checked before a minute is spent on a result that could not be kept.
     if let Some(path) = &args.report {
         can_replace(path).map_err(|e| usage(format!("{}: {e}", refused(path))))?;
     }
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     cotenant_cli::answer(args.json, &report, |out| show::print(out, &report))
 }
 
-/// What is played, and by whom.
+/// The programs of a scene, and their roles.
 struct Scene {
     /// This program, as a word for the shell.
     program: String,
@@ -130,7 +130,7 @@ struct Scene {
 
 impl Scene {
     fn set(args: &Args) -> Result<Self> {
-        // What a quota of CPU time leaves, too.
+        // This also respects a quota of CPU time.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let bytes = (BYTES / threads as u64).max(LEAST_BYTES);
         let program = std::env::current_exe().context("this program's own file is not known")?;
@@ -139,7 +139,7 @@ impl Scene {
         Ok(Self { program, batch, threads, bytes, seconds: args.seconds, quiet: args.json })
     }
 
-    /// Plays it to its end.
+    /// Plays the scene to its end.
     fn play(self) -> Result<(Phases, Said, Self)> {
         let by_hand = ByHand::here();
         let played = self.play_beside(&by_hand);
@@ -163,7 +163,7 @@ impl Scene {
             ));
         }
         let line = format!("{} {}", self.batch(), 2.0 * short + 60.0);
-        // As from another terminal, and as qos starts it: in a session of its own.
+        // As from another terminal, and as started by qos: in its own session.
         let shell = |before: &[&str], line: &str| {
             let words = [before, &["sh", "-c", line]].concat();
             let mut command = Command::new("setsid");
@@ -188,13 +188,13 @@ impl Scene {
         format!("exec {} demo --serve {}", self.program, seconds - SETTLING.as_secs_f64())
     }
 
-    /// Its end is this process' business, and not what it prints.
+    /// This process needs its end, not its output.
     fn batch(&self) -> String {
         format!("exec {} {} >/dev/null --seconds", self.program, self.batch)
     }
 
-    /// The server, and beside it the batch program, which runs for longer: it is there from the first question to the
-    /// last answer. And why its priority has no effect, if so.
+    /// The server together with the batch program, which runs for longer, from before the first request to after the
+    /// last answer. Also returns why its priority has no effect, if so.
     fn phase(
         &self,
         stage: &mut Stage,
@@ -208,7 +208,7 @@ impl Scene {
         server.args(["-c", &self.server(seconds)]);
         let server = stage.start(server)?;
         let server = stage.wait(server)?;
-        // The server was where this process is.
+        // The server was in the same place as this process.
         let high = ("the server", std::process::id());
         let remark = |batch: &Program| nice::remark(&FsRoot::live(), ("the batch program", batch.pid()), high);
         let no_effect = batch.as_ref().and_then(remark);
@@ -224,7 +224,7 @@ impl Scene {
         Ok((self.phase_of(name, seconds, answers, batch.map(|batch| batch.cpus)), no_effect))
     }
 
-    /// Both under `cotenant qos`, with all that it says.
+    /// Both under `cotenant qos`, with its full output.
     fn qos(&self, stage: &mut Stage, name: &'static str, seconds: f64) -> Result<(Phase, Value)> {
         name.clone_into(&mut stage.doing);
         let mut command = Command::new(std::env::current_exe()?);
@@ -232,7 +232,7 @@ impl Scene {
         command.args(["--low", &format!("{} {seconds}", self.batch())]);
         let program = stage.start(command)?;
         let qos = stage.wait(program)?;
-        // The summary's is the last line.
+        // The summary is the last line.
         let summary = qos.said.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
         let (Some(answers), Some(summary)) = (answers_in(&qos.said), summary) else {
             bail!("cotenant qos failed ({}): {}", qos.status, qos.said.trim());
@@ -250,22 +250,22 @@ impl Scene {
     }
 }
 
-/// What the server says in a line of its own.
+/// The results printed by the server in its own line.
 fn answers_in(said: &str) -> Option<Served> {
     said.lines().find_map(|line| serde_json::from_str(line).ok())
 }
 
-/// A word of a line for the shell.
+/// A word in a line for the shell.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Simulates programs under Linux and under a policy that places their threads.
+/// Simulates programs under Linux and under a placing policy.
 fn simulated() -> Result<Simulated> {
     let machine = |name: &str| machine_arg::resolve(Some(name)).map(|found| found.machine).map_err(|e| e.to_string());
     let scenario = Scenario::parse(SCENARIO, machine)?;
-    let limits = Limits { classes: 0, evaluations: 0 }; // the optimum is not asked for
+    let limits = Limits { classes: 0, evaluations: 0 }; // the optimum is not needed
     let plan = Plan { policies: vec![POLICY.to_owned()], seeds: SEEDS, limits };
     let batch = batch::run(&scenario, &plan, registry(), |_, _| ())?;
     let placed = &batch.series[0];

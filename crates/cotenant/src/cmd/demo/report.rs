@@ -1,4 +1,4 @@
-//! What the demonstration reports, as plain values.
+//! The report of the demonstration, as plain values.
 
 use super::verdict::{Phase, Verdict};
 use crate::cmd::outlook::Outlook;
@@ -7,7 +7,7 @@ use cotenant_model::usage::Seen;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     /// Questions per second.
@@ -17,12 +17,12 @@ pub(super) struct Report<'a> {
     pub threads: usize,
     pub bytes: u64,
     pub phases: [&'a Phase; 5],
-    /// By what the batch program was in the background.
+    /// The means that put the batch program into the background.
     pub by_hand: &'a str,
-    /// What used this machine besides.
+    /// Other use of this machine.
     pub usage: &'a Seen,
     pub verdict: &'a Verdict,
-    /// What `cotenant qos --json` said.
+    /// Output of `cotenant qos --json`.
     pub qos: &'a Value,
     pub simulated: &'a Simulated,
     pub outlook: &'a Outlook,

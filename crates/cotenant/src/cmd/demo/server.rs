@@ -1,4 +1,4 @@
-//! The server of the demonstration: asked open-loop, by a schedule that does not wait for it.
+//! The server of the demonstration: open-loop requests at scheduled times.
 
 use anyhow::Result;
 use cotenant_linux::sys;
@@ -10,26 +10,24 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Questions per second, at random moments (Poisson).
+/// Requests per second, at random times (Poisson).
 pub const PER_S: f64 = 1000.0;
 
-/// An answer takes so many lookups, each of which waits for the one before, in a table of so many entries: 1 MiB, of
-/// which a second-level cache holds a part.
+/// An answer takes so many dependent lookups in a table of so many entries: 1 MiB, partly held by a second-level cache.
 const LOOKUPS: usize = 5_000;
 const ENTRIES: u32 = 1 << 18;
 
-/// What is due before this does not count: programs start, and fill their memory.
+/// Earlier requests do not count, since programs start and fill their memory.
 pub const SETTLING: Duration = Duration::from_millis(500);
 
-/// Questions that are not answered so long after the last one are answered all at once: a server that cannot keep up
-/// would need for ever, and they have waited for this long at least.
+/// Requests still open after this time are answered all at once, with at least this latency: an overloaded server would
+/// need for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A phase is cut into so many pieces.
+/// Pieces of a phase.
 const PIECES: usize = 10;
 
-/// What the answers of a phase come to. Latencies are seconds from the moment in which a question was due, whenever it
-/// was asked.
+/// The latencies of a phase. They are seconds from the moment a request was due, independent of its sending.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Served {
     pub answers: u64,
@@ -40,10 +38,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Of histograms of nanoseconds, piece by piece; `None` without answers.
+    /// From histograms of nanoseconds, one per piece; `None` without answers.
     ///
-    /// The interval is Woodruff's: by how much the share of slow answers scatters from piece to piece, so far apart are
-    /// the quantiles at its ends. Slow answers come in bursts, so they are not counted as independent.
+    /// The interval is Woodruff's: the quantiles at its ends are apart by the scatter of the share of slow answers
+    /// between pieces. Slow answers come in bursts, so they do not count as independent.
     pub fn of(pieces: &[Histogram]) -> Option<Self> {
         let mut all = Histogram::default();
         for piece in pieces {
@@ -63,10 +61,10 @@ impl Served {
     }
 }
 
-/// Serves for so long, and reports each latency to whoever manages it.
+/// Serves for so long, and reports each latency to its manager.
 ///
 /// # Errors
-/// Where it can have no sockets or no thread.
+/// Errors of making sockets or a thread.
 pub fn serve(length: Duration) -> Result<Option<Served>> {
     cotenant_rt::init();
     let table = cycle();
@@ -95,8 +93,8 @@ pub fn serve(length: Duration) -> Result<Option<Served>> {
     Ok(Served::of(&pieces))
 }
 
-/// Asks at moments that are drawn in advance, the same ones each time; each question is when it was due, nanoseconds
-/// since the beginning. A server that is behind finds them waiting.
+/// Sends requests at fixed random times, the same ones in each run; a request is its due time, nanoseconds since the
+/// beginning. A late server finds them queued.
 fn ask(mut server: UnixStream, begin: Instant, length: Duration) {
     sys::wake_on_time();
     let mut random = fastrand::Rng::with_seed(1);
@@ -134,9 +132,10 @@ mod tests {
         Histogram::new([bucket(1.0, quick), bucket(10.0, slow)])
     }
 
+    /// Holds run/demo.
     #[test]
     fn the_interval_follows_the_scatter_of_the_pieces() {
-        // 2 % are slow, evenly: the p99 is the middle of them, and as sure as can be.
+        // 2 % are slow, evenly: the p99 is in the middle of them, with the narrowest interval.
         let even = Served::of(&[piece(980, 20), piece(980, 20)]).unwrap();
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
         assert_eq!(even.answers, 2_000);
@@ -174,7 +173,7 @@ mod tests {
     #[test]
     fn late_answers_count_from_when_they_were_due() {
         let answers = serve(Duration::from_millis(200)).unwrap().unwrap();
-        // Whatever else runs here, each question of the schedule is counted: about 200 of them.
+        // Under any load, each request of the schedule is counted: about 200 of them.
         assert!((120..300).contains(&answers.answers), "{answers:?}");
         assert!(answers.p50_s > 0.0 && answers.p50_s <= answers.p99_s, "{answers:?}");
     }

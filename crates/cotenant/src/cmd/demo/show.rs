@@ -11,7 +11,7 @@ use cotenant_cli::table::{Table, wrapped};
 use cotenant_status::quantities::{digits, time};
 use std::io::Write;
 
-/// Characters of a line, whatever the terminal or the pipe would take.
+/// Characters of a line, independent of the terminal or pipe.
 const COLUMNS: usize = 80;
 /// Characters of the longest bar.
 const BAR: usize = 40;
@@ -23,7 +23,7 @@ pub fn line(phase: &Phase) -> String {
     format!("{}: p50 {p50}, p99 {p99}{cpus}", phase.name)
 }
 
-/// A bar for a part of the most; what is there at all is seen.
+/// A bar for a fraction of the maximum; any value is visible.
 fn bar(value: f64, most: f64) -> String {
     let full = (value / most * BAR as f64).round() as usize;
     "#".repeat(if value > 0.0 { full.clamp(1, BAR) } else { 0 })
@@ -57,7 +57,7 @@ const HEADS: [&str; 5] = ["", "answers", "p50", "p99", "95 % interval of it"];
 /// Writes all of it.
 ///
 /// # Errors
-/// Where nothing more is taken.
+/// The output is closed.
 pub fn print(out: &mut Sheet<'_>, r: &Report<'_>) -> Result<()> {
     r.verdict.text.iter().try_for_each(|line| text(out, line))?;
     writeln!(out)?;
@@ -102,7 +102,7 @@ fn simulated(simulated: &Simulated) -> impl Iterator<Item = [String; 4]> {
 /// The same as a page.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn page(r: &Report<'_>) -> Result<String> {
     let group = |phase: &&Phase, value: Option<f64>, ends: Option<(f64, f64)>| {
         (phase.name.to_owned(), vec![value.map(|value| (value, ends))])

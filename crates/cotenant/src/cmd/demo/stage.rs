@@ -1,4 +1,4 @@
-//! The programs of the demonstration: started, waited for, and gone at the end, whatever comes.
+//! The programs of the demonstration: started, awaited, and always ended.
 
 use anyhow::{Context, Result};
 use cotenant_cli::progress::{Progress, about};
@@ -13,10 +13,10 @@ use std::io::{self, PipeReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long programs that were asked to end may take, before they are killed: `cotenant qos` gives everything back.
+/// Time for programs to end after a request, before they are killed: `cotenant qos` restores everything.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A signal asked this process to stop.
+/// A signal requested this process to stop.
 #[derive(Debug)]
 pub struct Stopped(pub i32);
 
@@ -50,17 +50,17 @@ pub struct Ended {
     pub said: String,
 }
 
-/// Where they run.
+/// The environment of their runs.
 pub struct Stage {
     waiter: Waiter,
     progress: Progress,
     begin: Instant,
-    /// How long all of it takes.
+    /// Total duration.
     whole: Duration,
-    /// What goes on.
+    /// The present activity.
     pub doing: String,
     running: BTreeSet<u32>,
-    /// Ends that nobody has waited for yet.
+    /// Ends that have not been awaited yet.
     ended: BTreeMap<u32, (ExitStatus, Duration, Instant)>,
     /// Children of this process that are none of these programs.
     others: BTreeSet<u32>,
@@ -70,7 +70,7 @@ impl Stage {
     /// `shown`: a terminal sees how far it is.
     ///
     /// # Errors
-    /// Where signals cannot be awaited.
+    /// Signals cannot be awaited.
     pub fn new(whole: Duration, shown: bool) -> Result<Self> {
         let others = children();
         Ok(Self {
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// # Errors
-    /// Where it cannot be started.
+    /// It cannot be started.
     pub fn start(&mut self, mut command: Command) -> Result<Program> {
         let (said, theirs) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(theirs.try_clone()?).stderr(theirs);
@@ -97,12 +97,12 @@ impl Stage {
         Ok(Program { pid: child.pid(), since, said })
     }
 
-    /// Whether it has ended although nobody has asked it to.
+    /// Whether it has ended without a request.
     pub fn is_gone(&self, program: &Program) -> bool {
         self.ended.contains_key(&program.pid)
     }
 
-    /// Asks all that run to end.
+    /// Requests all running ones to end.
     pub fn ask_to_end(&self) {
         for pid in &self.running {
             let _ = sys::kill(*pid, libc::SIGTERM); // not reaped yet, so the pid is its own
@@ -112,7 +112,7 @@ impl Stage {
     /// Waits for its end.
     ///
     /// # Errors
-    /// [`Stopped`]; where waiting or reading what it said fails.
+    /// [`Stopped`]; or a failure to wait or to read its output.
     pub fn wait(&mut self, mut program: Program) -> Result<Ended> {
         let (status, cpu, at) = loop {
             if let Some(ended) = self.ended.remove(&program.pid) {

@@ -1,4 +1,4 @@
-//! What the phases of the demonstration say, in words.
+//! The results of the demonstration in words.
 
 use super::server::Served;
 use cotenant_model::usage::Seen;
@@ -10,11 +10,11 @@ use serde_json::Value;
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
     pub name: &'static str,
-    /// How long it was measured, seconds.
+    /// Duration of the measurement, seconds.
     pub seconds: f64,
     #[serde(flatten)]
     pub server: Served,
-    /// CPU time of the batch program per second that it was there; absent where there was none.
+    /// CPU time of the batch program per second of its run; absent without one.
     pub batch_cpus: Option<f64>,
 }
 
@@ -28,17 +28,17 @@ pub struct Phases {
     pub qos: Phase,
 }
 
-/// What else is known of them.
+/// Further facts about the phases.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// By what the batch program was in the background, and the line that does that for another program.
+    /// The means that put the batch program into the background, and the line for doing that with another program.
     pub by_hand: String,
     pub advice: &'static str,
-    /// Why nice 19 has no effect, where it has none.
+    /// Why nice 19 has no effect, if so.
     pub no_effect: Option<String>,
-    /// What used this machine besides.
+    /// Other use of this machine.
     pub seen: Seen,
-    /// What `cotenant qos --json` said.
+    /// The output of `cotenant qos --json`.
     pub qos: Value,
 }
 
@@ -47,26 +47,26 @@ impl Said {
         self.qos["notes"].as_array().into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// What `cotenant qos` says of its goal.
+    /// The judgement of `cotenant qos` on its goal.
     fn kept(&self) -> Option<&str> {
         self.qos["high"][0]["judgement"].as_str()
     }
 }
 
 impl Phases {
-    /// In the order in which they were measured.
+    /// In the order of measurement.
     pub fn all(&self) -> [&Phase; 5] {
         [&self.alone, &self.together, &self.nice, &self.background, &self.qos]
     }
 }
 
-/// How a p99 differs from another one.
+/// The difference between two p99.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Longer,
     Shorter,
-    /// Their 95 % intervals meet: no difference that these phases can show.
+    /// Their 95 % intervals overlap: these phases show no difference.
     None,
 }
 
@@ -81,35 +81,35 @@ impl Change {
     }
 }
 
-/// What follows from the figures.
+/// The conclusion from the figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The server beside the batch program, against the server alone.
+    /// The server with the batch program, compared with the server alone.
     pub harm: Change,
-    /// `nice 19`, the background by hand and `cotenant qos`, each against both side by side.
+    /// `nice 19`, the background by hand and `cotenant qos`, each compared with both without them.
     pub nice: Change,
     pub background: Change,
     pub qos: Change,
-    /// Whether `qos` mended harm that was there.
+    /// Whether `qos` reduced an existing harm.
     pub gained: bool,
-    /// The line that does as well, to be taken instead; null where none does.
+    /// An equally good simpler line to use instead; null without one.
     pub take: Option<&'static str>,
-    /// Why there is no verdict; null where there is one.
+    /// Why there is no verdict; null if there is one.
     pub busy: Option<String>,
-    /// The same for people.
+    /// The same in words.
     pub text: Vec<String>,
 }
 
 /// CPUs that the server uses: [`super::server::PER_S`] answers of some hundred microseconds.
 const SERVER_CPUS: f64 = 0.2;
-/// An interval of a p99 that is wider than by this factor says more of the machine than of its programs.
+/// A p99 with an interval wider than this factor depends more on the machine than on its programs.
 const UNSTEADY: f64 = 2.0;
-/// A shorter phase than this is mostly what `qos` takes to learn, seconds.
+/// A shorter phase is mostly the learning of `qos`, seconds.
 const LEARNS_S: f64 = 20.0;
-/// Shares of CPU time that differ by less are the same here; so little is next to none.
+/// Smaller differences in the share of CPU time count as none; such a share counts as almost none.
 const SAME: f64 = 0.05;
 
-/// Judges. `threads`: of the batch program.
+/// Draws the conclusions. `threads`: of the batch program.
 pub fn judge(phases: &Phases, threads: usize, said: &Said) -> Verdict {
     let Phases { alone, together, nice, background, qos } = phases;
     let mut verdict = Verdict {
@@ -196,7 +196,7 @@ fn cpus(phase: &Phase) -> f64 {
     phase.batch_cpus.unwrap_or_default()
 }
 
-/// What something simple comes to.
+/// The result of a simple policy.
 fn by_itself(what: &str, phase: &Phase, Phases { alone, together, .. }: &Phases, harmed: bool) -> String {
     match Change::of(phase, together) {
         Change::Shorter if Change::of(phase, alone) == Change::Longer => {
@@ -260,9 +260,9 @@ fn why_no_help(qos: &Phase, said: &Said) -> String {
     short.or_else(|| unsteady("It", qos)).or_else(notes).unwrap_or_else(missing)
 }
 
-/// What is simpler and does as well is said, too.
+/// An equally good simpler means is mentioned, too.
 fn does_as_well(simple: &Phase, Phases { together, qos, .. }: &Phases) -> bool {
-    // Of a phase that scatters nobody knows how well it does.
+    // The result of an unsteady phase is unknown.
     let is_known = [qos, simple].into_iter().all(|phase| unsteady("It", phase).is_none());
     let as_good =
         is_known && Change::of(simple, together) == Change::Shorter && Change::of(qos, simple) != Change::Shorter;
@@ -281,7 +281,7 @@ mod tests {
         Phase { name: "", seconds: 30.0, server, batch_cpus: (batch_cpus > 0.0).then_some(batch_cpus) }
     }
 
-    /// The case that a newcomer is to see.
+    /// The case to demonstrate.
     fn harmed() -> Phases {
         Phases {
             alone: phase(0.29, [0.28, 0.31], 0.0),
@@ -303,6 +303,8 @@ mod tests {
         (verdict, text)
     }
 
+    /// Promise run/demo: `demo` judges by 95 % intervals of the p99, says why where nothing is gained, and leaves
+    /// nothing behind however it ends.
     #[test]
     fn harm_that_is_mended() {
         let (verdict, text) = told(&harmed());
@@ -320,9 +322,10 @@ mod tests {
         );
     }
 
+    /// Holds run/demo.
     #[test]
     fn nothing_gained_is_said_with_a_reason() {
-        // The intervals meet at 0.31.
+        // The intervals touch at 0.31.
         let calm = |alone: Phase, cpus: f64| Phases {
             alone,
             together: phase(0.32, [0.3, 0.34], cpus),
@@ -348,7 +351,7 @@ mod tests {
         assert!(!anything.contains("Nothing to gain"), "{anything}");
         let (_, starved) = told(&calm(phase(0.29, [0.28, 0.31], 0.0), 0.9));
         assert!(starved.contains("got only 0.900 of 2 CPUs"), "{starved}");
-        // CPUs that never idle wake sooner.
+        // CPUs that never idle wake faster.
         let (verdict, quicker) = told(&calm(phase(0.5, [0.45, 0.55], 0.0), 1.9));
         assert_eq!((verdict.harm, verdict.gained), (Change::Shorter, false));
         assert!(quicker.contains("(320 µs) is shorter than alone (500 µs)"), "{quicker}");
@@ -356,6 +359,7 @@ mod tests {
         assert!(told(&nicer).1.contains("nice 19 makes it shorter: p99 200 µs."));
     }
 
+    /// Holds run/demo.
     #[test]
     fn qos_that_does_not_help_says_so() {
         let idle = Phases { qos: phase(26.0, [22.0, 29.0], 1.9), ..harmed() };
@@ -363,7 +367,7 @@ mod tests {
         assert_eq!((verdict.qos, verdict.gained), (Change::None, false));
         assert!(text.contains("did not help here, as far as these phases can tell: p99 26.0 ms."), "{text}");
         assert!(text.ends_with("are missing here."), "{text}");
-        // From 6 to 98 ms: that may be anything.
+        // From 6 to 98 ms: too wide for a conclusion.
         let unsteady = Phases { qos: phase(10.0, [6.0, 98.0], 0.2), ..harmed() };
         let (verdict, text) = told(&unsteady);
         assert_eq!((verdict.qos, verdict.gained), (Change::None, false));
@@ -379,6 +383,7 @@ mod tests {
         assert!(text.contains("cotenant qos did harm here: p99 40.0 ms."), "{text}");
     }
 
+    /// Holds run/demo.
     #[test]
     fn the_price_and_what_is_simpler_are_said() {
         let dear = Phases { qos: phase(0.3, [0.29, 0.33], 0.05), ..harmed() };
@@ -398,7 +403,7 @@ mod tests {
         let starves = Phases { background: phase(0.31, [0.3, 0.32], 1.4), ..harmed() };
         assert_eq!(told(&starves).0.take, None, "qos leaves 1.5");
         assert_eq!(told(&harmed()).0.take, None, "with it the p99 is still twice as long");
-        // Still longer than alone, if far shorter than before.
+        // Still longer than alone, although far shorter than before.
         let part = Phases { qos: phase(0.58, [0.5, 0.6], 1.5), ..harmed() };
         assert!(told(&part).1.contains("cotenant qos helps: 2.00 times as long as alone: 580 µs, not 290 µs."));
         let unsteady = Phases { qos: phase(0.37, [0.19, 6.0], 1.5), ..simple.clone() };
@@ -423,6 +428,7 @@ mod tests {
         assert!(!judge(&harmed(), 2, &said).text.join("\n").contains("no effect"), "it helped");
     }
 
+    /// Holds qos/verdict.
     #[test]
     fn the_goal_comes_first_in_the_words_of_all() {
         let text = |judgement: &str| {
@@ -434,6 +440,7 @@ mod tests {
     }
 
     /// On a machine on which others used both CPUs, a p99 of a second was "enough".
+    /// Holds run/demo.
     #[test]
     fn a_busy_machine_gives_no_verdict() {
         let usage = |others| Some(Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() });

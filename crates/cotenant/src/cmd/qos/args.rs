@@ -1,4 +1,4 @@
-//! The arguments of `cotenant qos`, and the programs that they name.
+//! The arguments of `cotenant qos`, and their programs.
 
 use super::cast::Cast;
 use super::rules;
@@ -28,7 +28,7 @@ Examples:
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[allow(clippy::struct_excessive_bools)] // each is an option of its own
+#[allow(clippy::struct_excessive_bools)] // each has its own option
 pub struct Args {
     /// High priority: a command that keeps its speed, as a line for `sh -c`; may be repeated
     #[arg(long, value_name = "CMD")]
@@ -122,7 +122,7 @@ pub struct Output {
     pub quiet: bool,
 }
 
-/// The processes of a program, as far as they run already.
+/// The present processes of a program.
 fn pids(app: &AppSpec) -> Vec<u32> {
     match &app.what {
         What::Running(target) => target.pids(),
@@ -131,7 +131,7 @@ fn pids(app: &AppSpec) -> Vec<u32> {
 }
 
 impl Args {
-    /// Commands first, then processes, then groups; by the rules of the settings file where none is named.
+    /// Commands first, then processes, then groups; by default from the rules of the settings file.
     pub(super) fn cast(&self) -> Result<Cast> {
         let cast = self.named()?;
         apart(&cast)?;
@@ -205,7 +205,7 @@ impl Args {
         }
     }
 
-    /// What the controller is called.
+    /// The name of the controller.
     pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
         let usual = if are_windowed(metrics) { "steady" } else { "tracking" };
         self.controller.clone().unwrap_or_else(|| usual.to_owned())

@@ -6,10 +6,10 @@ use cotenant_model::text::within;
 use cotenant_setup::args::MetricArg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Characters of a command line that tell a program from another one of its name.
+/// Characters of a command line that distinguish programs with the same name.
 const LINE: usize = 40;
 
-/// The programs of a run: those that keep their speed, and those that give way.
+/// The programs of a run: protected ones, and those that give way.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     pub high: Vec<AppSpec>,
@@ -21,9 +21,9 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    /// Calls programs of one class and name by what tells them apart: command lines, processes, folders; else their
-    /// place. One that has a namesake in the other class has its class before its name. Those that have another name
-    /// now, with the one before.
+    /// Names programs with the same class and name by their differences: command lines, processes, folders; otherwise
+    /// their place. A namesake in the other class gets its class before its name. Returns each renamed one with its
+    /// previous name.
     pub fn tell_apart(&mut self) -> Vec<(String, String)> {
         let names = |cast: &Self| cast.high.iter().chain(&cast.low).map(|app| app.name.clone()).collect::<Vec<_>>();
         let before = names(self);
@@ -66,7 +66,7 @@ fn distinct(app: &AppSpec) -> String {
     within(&text, LINE).into_owned()
 }
 
-/// Renames those that share a name; `name` is given their place, from 1.
+/// Renames programs with the same name; `name` gets their place, from 1.
 fn rename(apps: &mut [AppSpec], name: impl Fn(&AppSpec, usize) -> String) {
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
     for app in apps.iter() {

@@ -29,10 +29,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// Runs the programs until those of high priority and all that were started have ended, or a signal asks to stop.
+/// Runs until the programs of high priority and all started ones have ended, or until a signal.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut cast = args.cast()?;
     begin_in_a_scope(&cast);
@@ -75,8 +75,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// Begins anew in a scope of this user's own manager, where all programs are started here and groups can be made there
-/// alone. Where that fails, all goes on as it is.
+/// Restarts in a scope of this user's manager if all programs are started here and groups can only be made there. After
+/// an error it continues unchanged.
 fn begin_in_a_scope(cast: &Cast) {
     const BEGUN: &str = "COTENANT_SCOPE";
     let started = |app: &AppSpec| matches!(app.what, What::Command(_));
@@ -88,17 +88,17 @@ fn begin_in_a_scope(cast: &Cast) {
     {
         let mut again = Command::new(program);
         again.args(words).arg(this).args(env::args_os().skip(1)).env(BEGUN, "1");
-        let _ = again.exec(); // it returns only where it fails
+        let _ = again.exec(); // returns only on error
     }
 }
 
-/// So long a server that Cotenant has started may refuse to be asked: it begins, or is given its roles.
+/// Time in which a started server may refuse to answer: it is starting, or its roles are being set.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// Asks the metrics of programs that run already.
+/// Reads the metrics of running programs.
 ///
 /// # Errors
-/// Where one is refused for good.
+/// A metric that is refused for good.
 fn all_answer(high: &[AppSpec], metrics: &[MetricArg]) -> Result<()> {
     let of = |(app, metric): (&AppSpec, &MetricArg)| match app.what {
         What::Running(_) => Some((app.name.clone(), metric.outside.clone()?)),
@@ -115,10 +115,10 @@ fn all_answer(high: &[AppSpec], metrics: &[MetricArg]) -> Result<()> {
     }
 }
 
-/// How long an answer may take that is asked for before anything begins.
+/// Limit of the time for an answer before the start.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The same as the command line says it, with what `--set` changes of it.
+/// The configuration from the command line, with the changes by `--set`.
 fn config(args: &Args, cast: &Cast) -> Result<Config> {
     let metrics = &cast.metrics;
     let mut apps = (0..).map(AppId);
@@ -130,7 +130,7 @@ fn config(args: &Args, cast: &Cast) -> Result<Config> {
     Ok(Config { interval: args.interval(metrics), pin: Pin::Cpu, settings, ..Config::default() })
 }
 
-/// What is stored of these programs: rates stand in for signals that cannot be counted here.
+/// The stored profiles of these programs: their rates replace signals that cannot be counted here.
 fn profiles(topology: &Topology, cast: &Cast) -> Result<BTreeMap<String, AppProfile>> {
     let programs = || cast.high.iter().chain(&cast.low);
     let running = programs().filter_map(|AppSpec { name, what, .. }| match what {

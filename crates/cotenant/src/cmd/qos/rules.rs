@@ -1,4 +1,4 @@
-//! Programs that run already, by the rules of the settings file.
+//! Running programs, by the rules of the settings file.
 
 use super::cast::Cast;
 use anyhow::{Context, Result};
@@ -14,8 +14,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Those that the rules of a settings file match now. A process belongs to the first rule that matches it. What tells
-/// the speed of a program stands in its rule, else in the one `--metric`, else it is progress.
+/// The present matches of the rules in a settings file. A process belongs to the first rule that matches it. A
+/// program's metric is from its rule, otherwise from the only `--metric`, otherwise progress.
 pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool) -> Result<Cast> {
     let (rules, file) = settings::rules(config)?;
     if rules.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     )))
 }
 
-/// The programs that a rule matches now; `None` where there are none.
+/// The present programs of a rule; `None` without any.
 fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Result<Option<Target>> {
     Ok(match &rule.matches {
         Matches::Cgroup(path) => {
@@ -88,7 +88,7 @@ fn processes(all_users: bool) -> io::Result<Vec<u32>> {
     Ok(fs::read_dir("/proc")?.flatten().filter_map(of).collect())
 }
 
-/// Whether a process executes a file of that path or base name, also one that was replaced or removed since.
+/// Whether a process has a program of that path or base name, including replaced and removed files.
 fn executes(pid: u32, wanted: &str) -> bool {
     let Ok(path) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
     is_it(&path, wanted)
@@ -104,6 +104,7 @@ fn is_it(path: &Path, wanted: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Holds qos/rules.
     #[test]
     fn executables_are_told_by_path_or_base_name() {
         for (path, wanted, is) in [

@@ -33,17 +33,17 @@ use std::time::{Duration, Instant};
 /// Time between two tables.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Before this, it is not held against a program that nothing is known of its speed: it takes its time to begin.
+/// Until then an unknown speed is not reported: programs need time to start.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// Programs have begun after so long; processes of each that are looked at.
+/// Time after which programs count as started; checked processes of each.
 const BEGUN: Duration = Duration::from_secs(1);
 const LOOKED_AT: usize = 64;
 
-/// Exit code where a goal was missed, with `--strict`.
+/// Exit code of a missed goal with `--strict`.
 const GOAL_MISSED: u8 = 3;
 
-/// What `--json` prints beside what every run comes to.
+/// The additions of `--json` to the summary of every run.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -53,13 +53,13 @@ struct Report<'a> {
     goal: Option<f64>,
     high: Vec<HighRow>,
     low: Vec<LowRow>,
-    /// Share of the time in which the programs of low priority were to run.
+    /// Requested share of the time in which low-priority programs run.
     duty_asked: Option<f64>,
-    /// Naps that were ordered, of all programs.
+    /// Ordered naps of all programs.
     naps_ordered: u64,
-    /// CPUs to which the programs of low priority were sent; absent where they run where they did.
+    /// CPUs of the low-priority programs; absent if they were not moved.
     place: Option<&'a str>,
-    /// Why limits came behind naps; absent where they did not.
+    /// Why limits followed naps; absent if they did not.
     climbed: Option<&'static str>,
     /// The same in words.
     #[serde(skip)]
@@ -73,25 +73,25 @@ struct Report<'a> {
 struct HighRow {
     pub name: String,
     pub metric: String,
-    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    /// Average number of threads that were ready to run without a CPU; absent if uncounted.
     pub waiting: Option<f64>,
-    /// What had the CPU meanwhile, where BPF is allowed.
+    /// The work that occupied the CPU meanwhile, if BPF is allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
     #[serde(flatten)]
     pub standing: Standing,
-    /// How it ended, where Cotenant started it and it has.
+    /// Its end, if Cotenant started it and it has ended.
     #[serde(flatten)]
     pub ended: Option<Ended>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Ended {
-    /// Its exit code, 128 + signal where a signal ended it.
+    /// Its exit code, or 128 + signal.
     #[serde(rename = "ended_with")]
     code: u8,
-    /// When, in seconds since the beginning.
+    /// Seconds since the beginning.
     #[serde(rename = "ended_at_s")]
     at_s: f64,
     /// Whether its shell started nothing.
@@ -109,7 +109,7 @@ impl Ended {
         }
     }
 
-    /// What is worth a word of it.
+    /// The notable facts in a line.
     fn line(self) -> String {
         let Self { code, at_s, .. } = self;
         match self.not_started() {
@@ -123,7 +123,7 @@ impl Ended {
     }
 }
 
-/// A command that ends within this, seconds, did nothing that the rest of the run can be about.
+/// A command that ends within this, seconds, did no measurable work.
 const MOMENT_S: f64 = 1.0;
 
 /// A program of low priority.
@@ -132,15 +132,15 @@ struct LowRow {
     pub name: String,
     /// CPU time per second.
     pub cpus: f64,
-    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    /// Average number of threads that were ready to run without a CPU; absent if uncounted.
     pub waiting: Option<f64>,
-    /// What had the CPU meanwhile, where BPF is allowed.
+    /// The work that occupied the CPU meanwhile, if BPF is allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
-    /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited
+    /// Share of the time in which it really ran, as reported by it or its freezer; absent if CPU time is limited
     /// instead.
     pub duty: Option<f64>,
-    /// Naps that were ordered for it, and those of them that were carried out.
+    /// Naps ordered for it, and those carried out.
     pub naps_ordered: u64,
     pub naps_carried_out: u64,
     #[serde(flatten)]
@@ -148,17 +148,17 @@ struct LowRow {
     /// Why it never ran: the exit code of a command that could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_started: Option<u8>,
-    /// How it ended, where Cotenant started it and it has.
+    /// Its end, if Cotenant started it and it has ended.
     #[serde(flatten)]
     pub ended: Option<Ended>,
 }
 
-/// Commands are lines for this; one that could not start anything was this alone, and used next to no CPU time,
+/// The shell that starts commands; one that failed to start anything has only this process, with almost no CPU time,
 /// seconds.
 const SHELL: &str = "sh";
 const IDLE_S: f64 = 0.1;
 
-/// What is added up while it runs.
+/// Sums during the run.
 #[derive(Debug)]
 pub struct Table {
     names: Vec<String>,
@@ -167,29 +167,29 @@ pub struct Table {
     goals: Goals,
     naps: Naps,
     start: Instant,
-    /// Whether it was said that nothing is known of a speed.
+    /// Whether an unknown speed was reported.
     unknown_told: bool,
     news: Vec<String>,
-    /// Where the programs of low priority were sent last.
+    /// The latest place of the low-priority programs.
     place: Option<String>,
     lived: Lived,
-    /// As of the last full look.
+    /// At the last full look.
     told: Rc<RefCell<Vec<Slept>>>,
     slept: Vec<Slept>,
-    /// Programs of which anything but the shell was seen that starts them.
+    /// Programs with processes besides the shell that starts them.
     started: BTreeSet<AppId>,
     /// Commands that have ended.
     ended: BTreeMap<AppId, Ended>,
     notes: Vec<String>,
-    /// What used the machine besides lately.
+    /// Recent other use of the machine.
     usage: Option<Usage>,
-    /// How long others made each high-priority program miss its goal, seconds; said once it is so.
+    /// Time for which other programs made each high-priority program miss its goal, seconds; its beginning is reported.
     slowed_s: Vec<f64>,
-    /// When priorities that have no effect are looked for; absent once some were found.
+    /// Time of the next check for priorities without effect; absent once some were found.
     compare_at: Option<Duration>,
 }
 
-/// The table once a second, where anybody wants it.
+/// The table once a second, if requested.
 pub fn live_view(args: &Args) -> Option<LiveView> {
     match args.output {
         Output { quiet: true, .. } | Output { json: true, .. } => None,
@@ -228,7 +228,7 @@ impl Observer for Table {
         let seconds = self.start.elapsed().as_secs_f64();
         let means = means(self.place.as_deref(), self.limited().map(|limited| limited.text));
         let high = self.high_rows(false);
-        // A small terminal cuts other lines, not these.
+        // On a small terminal other lines are cut, not these.
         let mut lines: Vec<String> = high.iter().flat_map(|row| wrapped(&high_line(row), room.0)).collect();
         lines.push(format!("{seconds:.0} s; {doing}{means}"));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
@@ -278,17 +278,17 @@ impl Table {
         }
     }
 
-    /// Takes in what uses the machine before the start.
+    /// Takes over the use of the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
-        self.usage.clone_from(&seen.before); // until there is a later one
+        self.usage.clone_from(&seen.before); // until a later one
         self.goals.crowded = seen.busy(self.wanted());
         if let Some(busy) = self.goals.crowded.as_ref().filter(|_| told) {
             tell(format_args!("{busy}: no verdict"));
         }
     }
 
-    /// Looks, when programs have begun and ever more seldom, whether a priority was set that means nothing to the
-    /// protected ones.
+    /// Checks, after the programs' start and then ever more rarely, for set priorities without effect on the protected
+    /// ones.
     fn find_in_vain(&mut self, round: &Round<'_>) {
         let Some(at) = self.compare_at.filter(|at| *at <= self.start.elapsed()) else { return };
         let protected = self.metrics.len();
@@ -305,7 +305,7 @@ impl Table {
         self.notes.extend(remarks);
     }
 
-    /// Notes for how long others make programs slow, and says so when it begins.
+    /// Counts for how long other programs slow each one, and reports the beginning.
     fn find_slowed(&mut self, seconds: f64) {
         for app in self.goals.slowed() {
             let high = app.index();
@@ -316,17 +316,17 @@ impl Table {
         }
     }
 
-    /// CPUs that the protected programs want.
+    /// CPUs needed by the protected programs.
     fn wanted(&self) -> f64 {
         self.lived.wanted(self.goals.programs())
     }
 
-    /// Why limits replaced naps, where they did.
+    /// Why limits replaced naps, if they did.
     fn limited(&self) -> Option<&Limited> {
         self.goals.throttling()?.limited.as_ref()
     }
 
-    /// Says once that the low-priority programs run because nothing is known.
+    /// Reports once that the low-priority programs run because the speeds are unknown.
     fn tell_unknown(&mut self) {
         let runs = self.goals.throttling().is_some_and(|throttling| throttling.blind);
         let Some(high) = (0..self.metrics.len()).find(|high| !self.goals.is_known(*high)) else { return };
@@ -341,7 +341,7 @@ impl Table {
         ));
     }
 
-    /// Over the whole run, or as it stands now.
+    /// Of the whole run, or at present.
     fn high_rows(&self, whole: bool) -> Vec<HighRow> {
         let row = |(i, metric): (usize, &String)| {
             let (name, metric) = (self.names[i].clone(), metric.clone());
@@ -375,7 +375,7 @@ impl Table {
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
 
-    /// Says what it came to.
+    /// Reports the result.
     pub fn report(mut self, mut run: Summary, args: &Args) -> Result<ExitCode> {
         let [duty_s, seconds] = self.goals.throttling().map_or([0.0; 2], |throttling| throttling.duty_s);
         self.goals.crowded = run.usage.busy(self.wanted());
@@ -399,7 +399,7 @@ impl Table {
         });
         run.notes.extend(slowed);
         let low = self.low_rows();
-        run.lived.clear(); // rows of their own have it
+        run.lived.clear(); // their own rows have it
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {
             run: &run,
@@ -423,8 +423,8 @@ impl Table {
     }
 }
 
-/// That of the first program, or of one that could not be started, unless the goal, or that nothing was known of a
-/// speed, has one.
+/// That of the first program, or of one that could not be started, unless a missed goal or an unknown speed has its
+/// own.
 fn exit_code(own: u8, strict: bool, verdicts: &[Verdict], unknown: bool) -> u8 {
     let unsure = |verdict: &Verdict| matches!(verdict, Verdict::Unsure | Verdict::Unknown);
     match () {
@@ -476,7 +476,7 @@ fn low_line(row: &LowRow) -> String {
     let ended = ended.map_or_else(String::new, |ended| format!("; {ended}"));
     let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
-    // Threads that nap by their marks count for themselves, and a nap that is ordered anew may be several pauses.
+    // Threads that nap by their marks are counted separately, and a renewed nap may be several pauses.
     let slept = match (naps, pauses) {
         (0, 0) => String::new(),
         (naps, 0) => format!(": {} of threads", count(*naps, "nap")),
@@ -487,14 +487,14 @@ fn low_line(row: &LowRow) -> String {
         0 if slept.is_empty() => slept,
         naps => format!(", {}{slept}", count(naps, "nap")),
     };
-    // What was never used is not named.
+    // Unused means are not named.
     let used = !slept.is_empty() || row.slept.limits > 0;
     let by = if used && !means.is_empty() { format!(" by {means}") } else { String::new() };
     let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
     format!("{}: {duty}{:.2} CPUs{slept}{by}{limit}{ended}", with_class("low", &row.name), row.cpus)
 }
 
-/// Which means are in force besides naps.
+/// The means in force besides naps.
 fn means(place: Option<&str>, why_limited: Option<&str>) -> String {
     let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
     let limits = why_limited.map_or_else(String::new, |why| format!("; limits, since {why}"));

@@ -1,4 +1,4 @@
-//! Regions by cachegrind: what code would bring into caches of this machine's sizes, in the time that it takes.
+//! Regions by cachegrind: the lines that code would bring into caches of this machine's sizes, and its time.
 
 use super::args::Args;
 use super::counters::{clocked, is_plain};
@@ -19,7 +19,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What exit codes of programs that a signal ended are above.
+/// Exit codes of programs killed by a signal are above this.
 const KILLED: u8 = 128;
 
 /// Whether it can be run here.
@@ -33,7 +33,7 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command as it is, which tells how long its code takes, and under cachegrind, which tells what it brings in.
+/// Runs the command unmodified, for the time of its code, and under cachegrind, for the lines that it brings in.
 pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Result<Found> {
     let (first, upper, last) = levels(topology).context("this machine tells no cache sizes")?;
     let measured = measure(args, topology)?;
@@ -59,7 +59,7 @@ pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Res
     Ok(Found { status, regions, by: format!("cachegrind: {upper}; {last}; time {time}") })
 }
 
-/// How long the command's code takes. `Err` has why that is not known.
+/// The time of the command's code. `Err` has the reason if it is unknown.
 fn measure(args: &Args, topology: &Topology) -> Result<Result<Measured, String>> {
     // Both runs are to read the same.
     let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
@@ -83,8 +83,8 @@ fn measure(args: &Args, topology: &Topology) -> Result<Result<Measured, String>>
     Ok(measured)
 }
 
-/// The first level for code, the level above the last (the second, as a rule) for data, and the last: cachegrind
-/// simulates two levels of data, and the model asks for what comes into these two.
+/// The first level for code, the level above the last (usually the second) for data, and the last: cachegrind simulates
+/// two levels of data, and the model needs the lines into these two.
 fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
     let data = |kind: Kind| matches!(kind, Kind::Cache(CacheType::Data | CacheType::Unified));
     let mut caches: Vec<_> = topology.resources().iter().filter(|r| data(r.kind) && r.capacity.is_some()).collect();
@@ -115,7 +115,7 @@ fn read(folder: &Path) -> Result<found::Profile> {
     let mut files = files.collect::<std::io::Result<Vec<PathBuf>>>()?;
     files.sort();
     for file in files {
-        // A process that was killed leaves a part, or nothing: what it says counts no less.
+        // A killed process leaves a partial or no file, which still counts.
         let text = String::from_utf8_lossy(&bounded::read(&file, Limit::Own)?).into_owned();
         any |= profile.add(&text).is_ok();
     }

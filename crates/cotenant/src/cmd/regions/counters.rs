@@ -14,17 +14,17 @@ use cotenant_model::region::sampled::{Place, Profile};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the buffers are read.
+/// Interval of reading the buffers.
 const READ: Duration = Duration::from_millis(100);
-/// For reading the symbols of all files: what ran decides how many there are.
+/// Time limit for reading the symbols of all files, whose number depends on the program.
 const SYMBOLS: Duration = Duration::from_secs(300);
 /// Files without symbols that are named.
 const UNREAD: usize = 5;
 /// Samples of a program's time below which its scores are rough: of a function with a tenth of it, a tenth off.
 const FEW: f64 = 1_000.0;
 
-/// What this machine's processor can sample. The kernel is asked, too: what it refuses is known before the command
-/// runs.
+/// Events that this machine's processor can sample. The kernel is queried too, so that a refusal is known before the
+/// command runs.
 pub(super) fn events(topology: &Topology) -> Result<Events, Unavailable> {
     let fs = FsRoot::live();
     let [private, last] = line_signals(topology);
@@ -83,7 +83,7 @@ fn sample(args: &Args, events: &Events, topology: &Topology) -> Result<(u8, samp
     Ok((status, sampler.finish()))
 }
 
-/// What the samples do not tell, and the files whose symbols could not be read.
+/// Gaps of the samples, and files with unreadable symbols.
 fn remarks(found: &sampling::Found, unread: &[String], events: &Events, ns: f64) {
     unread.iter().take(UNREAD).for_each(tell);
     if unread.len() > UNREAD {
@@ -112,7 +112,7 @@ fn remarks(found: &sampling::Found, unread: &[String], events: &Events, ns: f64)
     }
 }
 
-/// What stands at each place, and the files whose symbols could not be read.
+/// Source lines of each place, and files with unreadable symbols.
 fn sources(found: &sampling::Found) -> (Vec<Option<SourceLine>>, Vec<String>) {
     let mut unread = Vec::new();
     let until = Instant::now() + SYMBOLS;
@@ -143,8 +143,8 @@ fn profile(found: &sampling::Found, sources: &[Option<SourceLine>]) -> Profile {
     profile
 }
 
-/// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since
-/// demanglers differ there.
+/// The name for the compiler pass: the readable one, or the linker's for templates and the like, because demanglers
+/// differ there.
 fn name(source: &SourceLine) -> Option<&str> {
     let plain = source.shown.as_deref().filter(|shown| is_plain(shown));
     plain.or(source.function.as_deref())

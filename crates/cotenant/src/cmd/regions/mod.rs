@@ -28,7 +28,7 @@ const LISTED: usize = 15;
 /// Runs the command, watches its code, and writes its regions.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if !(0.0..=1.0).contains(&args.min_coverage) {
         return Err(usage(format!("--min-coverage {} is no share from 0 to 1", args.min_coverage)));
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
     }
     let Some(path) = &args.output else { return watch(args, &topology, &known, events.as_ref()) };
-    // Before the command runs: a path that cannot be written must not cost the user a run.
+    // Before the command runs, so that an unwritable path does not cost a run.
     let new = !path.exists();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|e| usage(format!("{}: {e}; name a file that can be written", path.display())))?;
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     watched
 }
 
-/// Runs the command and says what was found.
+/// Runs the command and prints the result.
 fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Option<&Events>) -> Result<ExitCode> {
     let (fitted, why) = calibrated::contentiousness(known, topology);
     let (model, whose) = match fitted {
@@ -88,7 +88,7 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     Ok(ExitCode::from(found.status))
 }
 
-/// What is to be sampled; `None` = nothing, caches are simulated.
+/// The events to sample; `None` = none, caches are simulated.
 fn events(args: &Args, topology: &Topology) -> Result<Option<Events>> {
     match args.source {
         Source::Cachegrind => Ok(None),

@@ -1,4 +1,4 @@
-//! What watching a command finds.
+//! The results of observing a command.
 
 use anyhow::Result;
 use cotenant_linux::sys::launch::{self, Child};
@@ -7,7 +7,7 @@ use cotenant_model::region::Region;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What was found, and how.
+/// The result, and the method.
 pub(super) struct Found {
     /// The command's own exit code.
     pub status: u8,

@@ -51,8 +51,8 @@ impl Discipline {
         }
     }
 
-    /// The name of the policy while the jobs run. `fifo` starts no more than may run, so that none has to wait; `linux`
-    /// and `overhead` choose none.
+    /// The name of the policy while the jobs run. `fifo` starts no more jobs than may run, so that none has to wait;
+    /// `linux` and `overhead` choose none.
     pub(super) fn policy(self) -> &'static str {
         match self {
             Self::Mas | Self::Cas | Self::Das => self.name(),

@@ -1,4 +1,4 @@
-//! What a queue of jobs says: TOML, or a command per line.
+//! Format of a queue of jobs: TOML, or a command per line.
 
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -13,7 +13,7 @@ use toml::Spanned;
 /// More threads than any Linux has.
 const MOST_THREADS: usize = 1 << 22;
 
-/// Most bytes of a file's name that is made of a job's; `.out` and `.err` come behind it, and file systems take 255.
+/// Most bytes of a file's name made from a job's; `.out` and `.err` follow, and file systems allow 255.
 const NAME_BYTES: usize = 200;
 
 /// One job.
@@ -21,7 +21,7 @@ const NAME_BYTES: usize = 200;
 pub(crate) struct JobSpec {
     /// Names its log files; each only once.
     pub name: String,
-    /// What people see: the name, and the arguments where the user has given none.
+    /// The displayed name; with the arguments if the user gave no name.
     pub title: String,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -29,18 +29,18 @@ pub(crate) struct JobSpec {
     pub cwd: Option<PathBuf>,
     /// Under which name profiles know it.
     pub app: String,
-    /// Bytes that it needs at most; `None`: not said.
+    /// Its memory limit in bytes; `None`: not given.
     pub memory: Option<u64>,
-    /// How often it is started again after it failed.
+    /// Number of further starts after failures.
     pub retries: u32,
     /// Threads that it runs.
     pub threads: usize,
-    /// Where it stands.
+    /// Its place.
     pub line: usize,
 }
 
 impl JobSpec {
-    /// As it is started, without redirections.
+    /// The command without redirections.
     pub fn prepare(&self) -> Command {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).envs(&self.env).stdin(Stdio::null());
@@ -78,8 +78,7 @@ struct RawJob {
     threads: Option<Spanned<usize>>,
 }
 
-/// Reads a queue: TOML where the file is called so, else a list. What is relative in it is relative to where Cotenant
-/// is started.
+/// Reads a queue: TOML by the file's name, otherwise a list. Relative paths start at Cotenant's folder.
 ///
 /// # Errors
 /// One line that names the place.
@@ -182,7 +181,7 @@ fn shell(line: &str) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), line.to_owned()]
 }
 
-/// The program's name, and what follows it; of a line for the shell, that of its first word that sets no variable.
+/// The program's name, and its arguments; for a line for the shell, the name of its first word that sets no variable.
 fn program(command: &[String]) -> (String, String) {
     let is_shell = command.len() == 3 && command[0] == "/bin/sh" && command[1] == "-c";
     let (name, rest) = if is_shell {

@@ -1,4 +1,4 @@
-//! What has become of the jobs of a queue, on disk: so that `--resume` goes on after a crash.
+//! The state of a queue's jobs on disk, so that `--resume` continues after a crash.
 
 use super::jobs::JobSpec;
 use anyhow::Result;
@@ -24,27 +24,27 @@ enum Line {
     Queue { version: u32, crc: u32 },
     /// A job was started.
     Started { job: usize, pid: u32, start: u64 },
-    /// It has ended for good: its exit code, 128 + signal; absent where nobody was there to see it.
+    /// Ended for good: its exit code, 128 + signal; absent if unobserved.
     Ended { job: usize, code: Option<u8> },
 }
 
-/// What an earlier run has come to.
+/// The results of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Earlier {
     /// Jobs that have ended, with their exit codes.
     pub ended: Vec<(usize, Option<u8>)>,
-    /// Jobs whose processes still run: their ids and start times.
+    /// Jobs with running processes: their ids and start times.
     pub running: Vec<(usize, u32, u64)>,
 }
 
-/// What is to become of an earlier run.
+/// The treatment of an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// There has been none.
     First,
-    /// It is gone on with, if there was one.
+    /// Continued, if there was one.
     Resume,
-    /// It is forgotten.
+    /// Dropped.
     Anew,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of a queue, for us alone. With [`Start::Resume`], says what an earlier run has come to; with
-    /// [`Start::Anew`] an earlier run must have ended, and is forgotten.
+    /// Opens the ledger of a queue, for us only. With [`Start::Resume`], returns an earlier run's results; with
+    /// [`Start::Anew`] an earlier run must have ended, and is dropped.
     ///
     /// # Errors
-    /// One line with what to do.
+    /// One line with the remedy.
     pub fn open(folder: &Path, jobs: &[JobSpec], start: Start) -> Result<(Self, Earlier)> {
         let path = folder.join(NAME);
         let shown = path.display();
@@ -160,7 +160,7 @@ pub(super) fn lives(pid: u32, start: u64) -> bool {
 }
 
 fn crc(jobs: &[JobSpec]) -> u32 {
-    // Where a job stands in its file does not matter.
+    // A job's place in its file does not matter.
     let text: Vec<String> = jobs.iter().map(|j| format!("{:?}", (&j.name, &j.command, &j.env, &j.cwd))).collect();
     crc32fast::hash(text.join("\n").as_bytes())
 }

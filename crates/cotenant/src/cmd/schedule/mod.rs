@@ -36,13 +36,13 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Programs that are started at once at most, per CPU, where jobs are let wait.
+/// Limit of simultaneously started programs per CPU, with pausable jobs.
 const PROGRAMS_PER_CPU: usize = 4;
 
-/// Runs the queue; exit code 1 where a job failed, 128 + signal where one asked to stop.
+/// Runs the queue; exit code 1 if a job failed, 128 + signal on a requested stop.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let specs = jobs::parse(&args.file, &files::read_or_input(&args.file)?)?;
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
@@ -108,7 +108,7 @@ impl Start {
     }
 }
 
-/// The quantum, with what `--set` changes of it.
+/// The quantum, with the changes by `--set`.
 fn config(args: &Args) -> Result<Config> {
     let quantum = QuantumSettings { quantum: args.quantum, ..QuantumSettings::default() };
     let mut settings = Settings::default().with::<CoSchedule>(&quantum);
@@ -140,7 +140,7 @@ fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTree
     Ok(apps)
 }
 
-/// What `auto` takes, and why.
+/// The choice of `auto`, with the reason.
 fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[JobSpec]) -> Result<(Discipline, String)> {
     let (threads, cpus) = (specs.iter().map(|spec| spec.threads).sum::<usize>(), topology.usable().len());
     if threads <= cpus {
@@ -200,7 +200,7 @@ fn method(how: PauseArg) -> Result<Method> {
     found.ok_or_else(|| usage(format!("{mechanism} cannot be used here; leave --pause out, and see cotenant doctor")))
 }
 
-/// Waits for what a killed run has left running. Its guardian, or this, has resumed it.
+/// Waits for running jobs of a killed run. Its guardian, or this process, has resumed them.
 fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
     if earlier.running.is_empty() {
         return Ok(());

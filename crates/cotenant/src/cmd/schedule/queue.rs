@@ -1,4 +1,4 @@
-//! Which job is started when, and what became of each.
+//! The order of starts, and the state of each job.
 
 use super::jobs::{JobSpec, file_name};
 use super::ledger::{Earlier, Ledger};
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 /// Characters of a job's name in tables.
 pub(super) const NAME: usize = 30;
 
-/// How many jobs are started at once.
+/// Limits of concurrently started jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Programs.
     pub programs: Option<usize>,
-    /// Threads, of those that are started as many as were said or are seen, whichever is more; a job that has more
-    /// runs alone.
+    /// Limit of their threads: the stated or the observed number of each, whichever is larger; a job with more runs
+    /// alone.
     pub threads: Option<usize>,
-    /// Bytes that those that are started need together: who waits keeps its memory.
+    /// Bytes that started jobs need together; a paused job keeps its memory.
     pub memory: Option<u64>,
 }
 
@@ -45,11 +45,11 @@ pub(super) enum State {
     },
     /// It could not be started.
     NotStarted(String),
-    /// It was ended because somebody asked to stop.
+    /// It was ended by a request to stop.
     Interrupted,
 }
 
-/// A job and what became of it.
+/// A job and its state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     pub spec: JobSpec,
@@ -59,11 +59,11 @@ pub(super) struct Job {
     pub first: Option<Instant>,
     pub seconds: f64,
     pub usage: Usage,
-    /// Transactions by signal, as far as they are known, and the CPU seconds in which they happened.
+    /// Transactions by signal, where known, and the CPU seconds in which they happened.
     pub events: BTreeMap<Signal, f64>,
     /// LLC misses per microsecond in the last quantum in which it ran.
     pub rate: Option<f64>,
-    /// CPUs that its threads used or waited for when it was last looked at; 0 before.
+    /// CPUs used or awaited by its threads at the last look; 0 before.
     pub width: usize,
 }
 
@@ -73,7 +73,7 @@ impl Job {
         !matches!(self.state, State::Queued | State::Started { .. })
     }
 
-    /// It ended with an error, nobody saw how it ended, or it could not be started.
+    /// It ended with an error, its end was not observed, or it could not be started.
     pub fn has_failed(&self) -> bool {
         match self.state {
             State::Ended { code } => code != Some(0),
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// It has its work still to do, because somebody asked to stop.
+    /// It still has work after a request to stop.
     pub fn is_left(&self) -> bool {
         matches!(self.state, State::Queued | State::Started { .. } | State::Interrupted)
     }
@@ -117,7 +117,7 @@ impl Jobs {
         self.all.iter().filter(|job| matches!(job.state, State::Started { .. }))
     }
 
-    /// Whether a job may start beside those that are started. One alone always may: what needs more than there is was
+    /// Whether a job may start together with the present ones. A single one always may, since impossible needs were
     /// refused before.
     fn fits(&self, spec: &JobSpec) -> bool {
         let (mut programs, mut threads, mut memory) = (0, 0, 0_u64);
@@ -133,8 +133,8 @@ impl Jobs {
                 && self.limits.memory.is_none_or(|l| memory.saturating_add(spec.memory.unwrap_or(0)) <= l))
     }
 
-    /// The command with its logs; both are appended to, so that no attempt is lost. `None`: no log can be opened
-    /// beside those of others, it is for later.
+    /// The command with its logs; both are appended to, so that no attempt is lost. `None`: no log can be opened now
+    /// because of other jobs, so the start is for later.
     fn program(&self, key: usize) -> Result<Option<Program>, String> {
         let spec = &self.all[key].spec;
         if let Some(cwd) = spec.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
@@ -183,19 +183,19 @@ impl Jobs {
         self.over(key, State::Ended { code: None });
     }
 
-    /// How much is done, 0–1.
+    /// Finished share, 0–1.
     pub fn done(&self) -> f64 {
         self.all.iter().filter(|job| job.is_over()).count() as f64 / self.all.len().max(1) as f64
     }
 
-    /// The same of what this run had to do: an earlier one may have done much.
+    /// The same for the work of this run, since an earlier one may have done a part.
     pub fn done_here(&self) -> f64 {
         let ours = || self.all.iter().filter(|job| job.attempts > 0 || !job.is_over());
         ours().filter(|job| job.is_over()).count() as f64 / ours().count().max(1) as f64
     }
 }
 
-/// The queue, shared by the host and by who shows it.
+/// The queue, shared by the host and its display.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(pub Rc<RefCell<Jobs>>);
 
@@ -205,7 +205,7 @@ impl Queue for Shared {
             let mut jobs = self.0.borrow_mut();
             let key = *jobs.waiting.front()?;
             if !jobs.fits(&jobs.all[key].spec) {
-                return None; // in order, so that jobs that need much are not passed over again and again
+                return None; // in order, so that large jobs are not passed over repeatedly
             }
             let program = match jobs.program(key) {
                 Ok(program) => Some(program?),
@@ -254,7 +254,7 @@ impl Queue for Shared {
         }
         let job = &mut jobs.all[key];
         let again = !status.success() && job.attempts <= job.spec.retries;
-        // Many programs that are asked to end do so in good order, and have not done their work.
+        // Many programs end in good order on request, without having finished their work.
         if asked || again && stopping {
             jobs.over(key, State::Interrupted);
         } else if again {
@@ -282,15 +282,15 @@ impl Queue for Shared {
     }
 }
 
-/// What became of a job, for `--json`.
+/// The result of a job, for `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct JobReport {
     pub name: String,
     #[serde(skip)]
     pub title: String,
     pub command: Vec<String>,
-    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose
-    /// end nobody saw.
+    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for a job of a killed run, whose end was
+    /// not observed.
     pub result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
@@ -299,10 +299,10 @@ pub(super) struct JobReport {
     pub attempts: u32,
     /// From its first start to its last end.
     pub seconds: f64,
-    /// CPU time of it and of the descendants that it waited for.
+    /// CPU time of it and of the descendants it waited for.
     pub cpu_s: f64,
     pub max_rss_bytes: u64,
-    /// Transactions per microsecond of CPU time, by signal; absent where neither counters nor a profile tell.
+    /// Transactions per microsecond of CPU time, by signal; absent without counters and without a profile.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub per_cpu_us: BTreeMap<&'static str, f64>,
     pub log: PathBuf,
@@ -337,7 +337,7 @@ impl JobReport {
     }
 }
 
-/// The time that is left, where what has ended allows a guess.
+/// The remaining time, extrapolated from the ended jobs.
 pub(super) fn left(done: f64, elapsed: Duration) -> Option<Duration> {
     (done > 0.0).then(|| elapsed.mul_f64((1.0 - done) / done))
 }
@@ -367,7 +367,7 @@ mod tests {
         (folder, Shared(Rc::new(RefCell::new(jobs))))
     }
 
-    /// Starts whatever may start; the keys.
+    /// Starts all startable jobs; returns their keys.
     fn start(queue: &mut Shared) -> Vec<usize> {
         std::iter::from_fn(|| {
             let key = queue.next()?.key;
@@ -381,6 +381,7 @@ mod tests {
         queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default(), false);
     }
 
+    /// Holds place/schedule.
     #[test]
     fn what_does_not_fit_the_memory_waits_in_order() {
         let text = "[[job]]\ncommand='a'\nmemory='3G'\n[[job]]\ncommand='b'\nmemory='2G'\n[[job]]\ncommand='c'\nmemory='1G'\n\
@@ -393,6 +394,7 @@ mod tests {
         assert!(queue.is_done());
     }
 
+    /// Holds place/quantum.
     #[test]
     fn threads_and_programs_are_limited() {
         let text =
@@ -404,7 +406,7 @@ mod tests {
         assert_eq!(start(&mut queue), [1, 2]);
         queue.0.borrow_mut().limits = Limits { programs: Some(3), ..Limits::default() };
         assert_eq!(start(&mut queue), [3]);
-        // One that said 1 turns out to have 2: nobody starts beside it.
+        // A job declared with 1 thread turns out to have 2, so none starts with it.
         let (_folder, mut queue) =
             self::queue("wider", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n[[job]]\ncommand='c'\n", limits);
         assert_eq!(start(&mut queue), [0, 1]);
@@ -443,7 +445,7 @@ mod tests {
             queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default(), true);
         };
         asked(&mut queue, 0, 143);
-        asked(&mut queue, 2, 0); // it hears SIGTERM, and ends in good order
+        asked(&mut queue, 2, 0); // it gets SIGTERM, and ends in good order
         let states = [0, 2].map(|job: usize| queue.0.borrow().all[job].state.clone());
         assert_eq!(states, [State::Interrupted, State::Interrupted]);
         let count = |what: fn(&Job) -> bool| queue.0.borrow().all.iter().filter(|job| what(job)).count();

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 
-/// What `--json` prints beside what every run comes to.
+/// Output of `--json` besides the common results of runs.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     #[serde(flatten)]
@@ -23,7 +23,7 @@ pub(super) struct Report<'a> {
     /// Why this one, under `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// How jobs were let wait; absent where none was.
+    /// How jobs were paused; absent without pauses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Mechanism>,
     pub quantum_ms: f64,
@@ -31,7 +31,7 @@ pub(super) struct Report<'a> {
     pub makespan_s: f64,
     pub jobs: Vec<JobReport>,
     pub failed: usize,
-    /// Interrupted or never started, because somebody asked to stop; `--resume` starts them.
+    /// Interrupted or never started because of a requested stop; `--resume` starts them.
     pub left: usize,
     /// Quanta in which all were stopped and resumed.
     pub quanta: u64,

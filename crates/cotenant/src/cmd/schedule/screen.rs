@@ -1,4 +1,4 @@
-//! The observer of a batch: adds up what jobs do, and draws a bar and a line per started job.
+//! The observer of a batch: sums the jobs' usage, and draws a bar and a line per started job.
 
 use super::queue::{self, Job, Jobs, NAME, Shared, State};
 use crate::run::Observer;
@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Batches that take less need no table.
+/// Shorter batches need no table.
 const FIRST: Duration = Duration::from_secs(2);
 
 /// Time between two tables.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The table, where standard error is a terminal; its place is the summary's in the end.
+/// The table, if standard error is a terminal; at the end the summary replaces it.
 pub(super) fn live_view() -> Option<LiveView> {
     LiveView::on_terminal(FIRST, EVERY, false)
 }
 
-/// What is seen of a batch.
+/// The observations of a batch.
 #[derive(Debug)]
 pub(super) struct Screen {
     jobs: Shared,
     start: Instant,
-    /// How long the batch took.
+    /// Duration of the batch.
     pub makespan: Duration,
-    /// What stopping and resuming took.
+    /// Time for stopping and resuming.
     pub gaps: Gaps,
 }
 
@@ -68,13 +68,13 @@ impl Observer for Screen {
     }
 }
 
-/// What is told of a job.
+/// The signals shown per job.
 const TOLD: [Signal; 6] = {
     use Signal::{CpuTime, L1Misses, L2LinesIn, L3LinesIn, LlcMisses, PrivateMisses};
     [CpuTime, LlcMisses, PrivateMisses, L1Misses, L2LinesIn, L3LinesIn]
 };
 
-/// Adds what happened since the last sample to the jobs.
+/// Adds the events since the last sample to the jobs.
 fn account(jobs: &mut Jobs, round: &Round<'_>) {
     let seconds = round.view.interval.as_secs_f64();
     let mut rates: BTreeMap<usize, f64> = BTreeMap::new();
@@ -142,7 +142,7 @@ mod tests {
         let specs = super::super::jobs::parse(Path::new("q.toml"), &(0..jobs).map(job).collect::<String>()).unwrap();
         let (ledger, earlier) = Ledger::open(&folder, &specs, Start::First).unwrap();
         let mut jobs = Jobs::new(specs, Limits::default(), &folder, ledger, &earlier);
-        let since = Instant::now() + Duration::from_secs(3_600); // so that no time has passed, however long this takes
+        let since = Instant::now() + Duration::from_secs(3_600); // in the future, so that the elapsed time is zero
         for (i, job) in jobs.all.iter_mut().enumerate() {
             job.state = State::Started { since, runs: [0, 39].contains(&i) };
             job.rate = Some(12.345);
@@ -152,6 +152,7 @@ mod tests {
         text
     }
 
+    /// Holds run/terminal.
     #[test]
     fn it_fits_the_terminal() {
         let bar = "[....................]   0 % 0 of 2 jobs, 0 failed, no estimate yet\n";

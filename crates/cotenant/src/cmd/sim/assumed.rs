@@ -1,4 +1,4 @@
-//! What is assumed of simulated programs.
+//! Assumptions about simulated programs.
 
 use cotenant_sim::app::Program;
 use std::collections::BTreeMap;

@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             other => anyhow::Error::new(other),
         })
     };
-    // This machine and these programs, and what they may be where they are guesses.
+    // This machine and these programs, and their alternatives where they are guesses.
     let itself = (sim.clone(), programs.iter().map(|p| (*p).clone()).collect());
     let drawn = if args.no_band { Vec::new() } else { draws(&sim, &programs) };
     let states: Vec<(SimMachine, Vec<Program>)> = std::iter::once(itself).chain(drawn).collect();
@@ -93,11 +93,11 @@ struct App<'a> {
     name: &'a str,
     share: Share,
     slowdown: f64,
-    /// Least and most slowdown where guesses are drawn anew.
+    /// Least and most slowdown over the draws of guesses.
     band: Option<(f64, f64)>,
 }
 
-/// The keys of `sim --json`, as far as a steady state has them; and what it knows besides.
+/// The keys of `sim --json` that apply to a steady state, and further ones.
 fn report(
     machine: &str,
     guessed: &[&str],

@@ -1,4 +1,4 @@
-//! `cotenant sim`: programs beside each other on a machine that is not there.
+//! `cotenant sim`: co-running programs on a simulated machine.
 
 mod args;
 mod assumed;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a file, a program, a machine or a policy is unknown or wrong, and where no state of the machine is found.
+/// If a file, a program, a machine or a policy is unknown or invalid, or the solver does not converge.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match (&args.file, &args.machine) {
         (Some(file), _) => scenario::run(args, file),

@@ -27,7 +27,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Bytes of a recording at most.
+/// Limit of a recording, bytes.
 const LIMIT: u64 = 1 << 30;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
@@ -109,7 +109,7 @@ fn record(
     (path, seed): (&Path, u64),
     explain: impl FnOnce(SimError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
-    // Linux alone decides nothing, and a search no single run.
+    // Neither Linux nor the search for the optimum makes decisions in a run.
     let decides = |name: &&String| *name != OPTIMAL && *name != "none";
     let name = plan
         .policies
@@ -169,7 +169,7 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
     }
 }
 
-/// What comes out where guesses are drawn anew, of one policy.
+/// Results of one policy over the draws of guesses.
 struct Band {
     /// Least and most of the mean speed-up over Linux.
     over_linux: (f64, f64),
@@ -195,7 +195,7 @@ impl Band {
     }
 }
 
-/// Of its applications, copies as one.
+/// Of its applications, counting copies as one.
 fn of_programs(scenario: &Scenario) -> Assumed<'_> {
     let named = |name: &'_ str| name.find('#').unwrap_or(name.len());
     assumed::of(scenario.apps.iter().map(|app| (&app.name[..named(&app.name)], &*app.program)))

@@ -8,12 +8,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;
 
-/// A box from quartile to quartile with its median, whiskers, and what lies beyond them.
+/// A box from quartile to quartile with its median, whiskers, and outliers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Spread {
     /// End of the lower whisker.
     pub low: f64,
-    /// A quarter of all lies below.
+    /// A quarter of all values is below.
     pub q1: f64,
     /// Half of all does.
     pub median: f64,
@@ -35,15 +35,15 @@ impl Spread {
 /// Boxes of one group: its name, and one per series.
 pub type Group = (String, Vec<Option<Spread>>);
 
-/// Room on either side of a group, and what of a box's place it fills; parts of the whole.
+/// Room on either side of a group, and the filled part of a box's place; fractions of the whole.
 const ASIDE: f64 = 0.12;
 const FILLED: f64 = 0.72;
 
-/// Groups of boxes, one colour per series. The axis need not begin at 0: what counts is where boxes lie to each
-/// other. `None` where there is nothing.
+/// Groups of boxes, one colour per series. The axis need not begin at 0, because only the boxes' relative positions
+/// matter. `None` without data.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[Group]) -> Result<Option<Figure>> {
     let known = || groups.iter().flat_map(|(_, boxes)| boxes.iter().flatten());
     let Some(y) = span(known().flat_map(Spread::values)) else { return Ok(None) };
@@ -98,7 +98,7 @@ pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[G
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// What one box is drawn of, from the back to the front.
+/// The parts of one box, from the back to the front.
 struct Parts {
     whiskers: Vec<PathElement<(f64, f64)>>,
     corners: [(f64, f64); 2],

@@ -1,4 +1,4 @@
-//! What all figures are drawn with: the canvas with its key, axes, ink, colours and numbers.
+//! The common parts of all figures: the canvas with its key, axes, ink, colours and numbers.
 
 use crate::report::escape::escape;
 use anyhow::{Result, anyhow};
@@ -9,10 +9,10 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// Stands for the colour of text while plotters draws; no other colour of ours.
+/// Placeholder for the colour of text in plotters; differs from all our colours.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 pub(super) const INK_HEX: &str = "#010203";
-/// After Okabe and Ito, in tones that stand out from white and from black.
+/// After Okabe and Ito, in tones that contrast with white and with black.
 pub(super) const COLOURS: [RGBColor; 8] = [
     RGBColor(47, 129, 193),
     RGBColor(222, 122, 34),
@@ -24,7 +24,7 @@ pub(super) const COLOURS: [RGBColor; 8] = [
     RGBColor(128, 132, 138),
 ];
 pub(super) const WIDTH: u32 = 900;
-/// Room for the labels beside a chart.
+/// Margin for the labels beside a chart.
 pub(super) const LEFT: u32 = 78;
 /// Height of the row of the key above a chart.
 const KEY: u32 = 26;
@@ -36,9 +36,9 @@ pub(super) const NAME: usize = 32;
 pub struct Figure {
     /// Short name, for the file that it is written to.
     pub name: String,
-    /// What it shows.
+    /// Its subject.
     pub title: String,
-    /// The same in words, for those who do not see it.
+    /// The same in words, for readers who cannot see it.
     pub description: String,
     svg: String,
 }
@@ -87,12 +87,12 @@ pub(super) fn mixed(scale: &[(f64, f64, f64)], part: f64) -> RGBColor {
     RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
 }
 
-/// Text of so many pixels, as those who look at it count them: plotters counts a line's height.
+/// Text of a size in pixels as readers perceive it: plotters counts a line's height.
 pub(super) fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", f64::from(size) * 1.24).into_font().color(&INK)
 }
 
-/// A number for an axis or a table: four significant digits at most, with an SI prefix where it is large.
+/// A number for an axis or a table: up to four significant digits, with an SI prefix if it is large.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -156,8 +156,7 @@ pub(super) fn coloured<'a>(
     Ok(svg)
 }
 
-/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats
-/// can say.
+/// Whether plotters can lay out an axis with the value: its arithmetic overflows near the limits of floats.
 pub(super) fn drawable(value: f64) -> bool {
     value == 0.0 || (1e-100..1e100).contains(&value.abs())
 }
@@ -186,7 +185,7 @@ pub(super) fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 
 pub(super) type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// A chart with so much room for the labels below it and beside it.
+/// A chart with margins for the labels below and beside it.
 pub(super) fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     (below, beside): (u32, u32),

@@ -17,22 +17,22 @@ use canvas::{
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Places from the first to the last: another scale than that of programs, which stand in those places.
+/// Colours of places from the first to the last: a different scale from that of programs, which occupy them.
 const PLACES: [(f64, f64, f64); 3] = [(130.0, 165.0, 190.0), (126.0, 118.0, 150.0), (125.0, 75.0, 110.0)];
 /// Naps, which are no place.
 const NAPS: RGBAColor = RGBAColor(1, 2, 3, 0.2);
 
-/// A line: a name, and points (x, y) of which those without y interrupt it.
+/// A line: a name, and points (x, y); points without y interrupt it.
 pub type Line = (String, Vec<(f64, Option<f64>)>);
 
 /// Bars of one group: its name, and per series a value with its lowest and highest.
 pub type Group = (String, Vec<Option<(f64, Option<(f64, f64)>)>>);
 
-/// A bar of a timeline: row, from, to, place, and how much of its row's height it has, 0–1. A place behind the last one
-/// stands for naps.
+/// A bar of a timeline: row, from, to, place, and its fraction of the row's height, 0–1. The place after the last one
+/// means naps.
 pub type Span = (usize, f64, f64, usize, f64);
 
-/// The colour of a place among so many.
+/// The colour of a place among this number of places.
 fn place_colour(i: usize, of: usize) -> RGBAColor {
     if i >= of {
         return NAPS;
@@ -40,10 +40,10 @@ fn place_colour(i: usize, of: usize) -> RGBAColor {
     mixed(&PLACES, i as f64 / (of - 1).max(1) as f64).to_rgba()
 }
 
-/// Values over time, from 0 up. `None` where there is no point.
+/// Values over time, from 0 up. `None` without a point.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Option<Figure>> {
     let points = || lines.iter().flat_map(|(_, points)| points.iter().filter_map(|&(x, y)| Some((x, y?))));
     let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
@@ -78,10 +78,10 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Rows of bars over time, one colour per place, with marks. `None` where there is nothing.
+/// Rows of bars over time, one colour per place, with marks. `None` without bars.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn timeline(
     name: &str,
     title: &str,
@@ -129,10 +129,10 @@ pub fn timeline(
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Groups of bars from 0 up, one colour per series, with whiskers from the lowest to the highest where they are known.
+/// Groups of bars from 0 up, one colour per series, with whiskers from the lowest to the highest value if known.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Group]) -> Result<Option<Figure>> {
     let known = || groups.iter().flat_map(|(_, bars)| bars.iter().flatten());
     let ends = |&(value, spread): &(f64, Option<(f64, f64)>)| {
@@ -143,7 +143,7 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
     let y = if y.start < 0.0 { y.start - pad } else { 0.0 }..y.end.max(0.0) + pad;
     let unit_y = unit_of(&y);
     let key = if series.len() > 1 { series } else { &[] };
-    // Where labels side by side would touch, they stand upright.
+    // Labels that would touch side by side are vertical.
     let longest = groups.iter().map(|g| g.0.chars().count().min(NAME)).max().unwrap_or(0);
     let upright = longest * groups.len() * 8 > WIDTH as usize - 100;
     let below = if upright { 16 + longest as u32 * 8 } else { 30 };

@@ -11,7 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const CELL: u32 = 54;
 /// A larger grid has smaller cells, which say nothing in words.
 const WORDED: usize = 14;
-/// Colours of the least and the most, and what lies between: light to dark, so that they differ without colour, too.
+/// Colours of minimum and maximum, and between: light to dark, so that they differ in lightness too.
 const SCALE: [(f64, f64, f64); 3] = [(255.0, 244.0, 205.0), (222.0, 122.0, 34.0), (104.0, 18.0, 52.0)];
 
 /// More columns or rows are not drawn.
@@ -20,15 +20,15 @@ pub const MOST: f64 = 512.0;
 /// A value at a column and a row, both from 0; rows go down.
 pub type Cell = (usize, usize, f64);
 
-/// The colour of a part between 0 and 1, and whether white stands out from it.
+/// The colour of a value between 0 and 1, and whether white contrasts with it.
 fn shade(part: f64) -> (RGBColor, bool) {
     (mixed(&SCALE, part), part > 0.5)
 }
 
-/// A grid of coloured cells: the darker the more. `None` where there is nothing.
+/// A grid of coloured cells, darker for more. `None` without cells.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Option<Figure>> {
     let Some(values) = span(cells.iter().map(|cell| cell.2)) else { return Ok(None) };
     let side = |pick: fn(&Cell) -> usize| cells.iter().map(pick).max().map_or(0, |last| last + 1);
@@ -67,10 +67,10 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Points over something else than time. The axes need not begin at 0. `None` where there is nothing.
+/// Points over a quantity other than time. The axes need not begin at 0. `None` without points.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn points(
     name: &str,
     title: &str,

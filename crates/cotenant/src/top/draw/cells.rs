@@ -1,4 +1,4 @@
-//! What is known of a service, as short texts.
+//! Facts about a service, as short texts.
 
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
@@ -26,12 +26,12 @@ pub(super) fn misses(service: &ServiceStatus) -> bool {
     service.verdict == Some(Verdict::Missed)
 }
 
-/// What tells what it does.
+/// The source of its value.
 pub(super) fn told_by(service: &ServiceStatus) -> String {
     service.measured.as_ref().map_or_else(String::new, |measured| measured.what.clone())
 }
 
-/// A value of what it does; of a service without a goal only what is known.
+/// A value of its work; only the known one for a service without a goal.
 pub(super) fn measured(service: &ServiceStatus, of: fn(&Measured) -> Option<f64>) -> String {
     let told = service.measured.as_ref().map(|measured| (measured, of(measured)));
     let told = told.filter(|(_, value)| value.is_some() || service.goal.is_some());

@@ -21,7 +21,7 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 /// Columns of a label.
 const LABEL: u16 = 14;
 
-/// A service: what is known of it, who hurts it, its threads, and what was decided about it.
+/// A service: its facts, its aggressors, its threads, and decisions about it.
 pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room: Rect) -> Drawn {
     let Some(service) = ui::service(picture, name) else {
         pen.head(take(&mut room, 1), name, "");
@@ -53,7 +53,7 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     drawn
 }
 
-/// What is known of a service, by label.
+/// Facts about a service, by label.
 fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     let cpus = known(service.cpus, |cpus| format!("{cpus:.2}"));
     let (threads, processes) = (count(service.threads as u64, "thread"), count(service.processes as u64, "process"));
@@ -84,7 +84,7 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The fact of a value, where it has one.
+/// The fact of a value, if it has one.
 fn of_value(value: Value, service: &ServiceStatus) -> Option<(&'static str, String)> {
     let (Fact { label, around: [before, behind], .. }, number) = (value.fact()?, value.of(service)?);
     let text = match value.unit() {

@@ -1,4 +1,4 @@
-//! The machine: a cell for each CPU where there is room for all, else a letter for each.
+//! The machine: a cell for each CPU if all fit, otherwise a letter for each.
 
 use super::cells::percent;
 use super::pen::{Pen, dim, take};
@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use std::collections::BTreeMap;
 
-/// Marks in place of a letter: nobody; somebody who is no service; one of more services than there are letters.
+/// Marks instead of a letter: idle; not a service; a service without a letter.
 const NOBODY: char = '·';
 const OTHERS: char = '*';
 pub(super) const MANY: char = '#';
@@ -19,7 +19,7 @@ const UNKNOWN: char = '?';
 /// Characters of a cell without its number and the name: the border, the bar, spaces.
 const CELL: usize = 7;
 const BAR: usize = 4;
-/// Characters of a name at least, and at most.
+/// The least and the greatest length of a name.
 const NAMES: [usize; 2] = [8, 24];
 
 type Line = Vec<(String, Style)>;
@@ -31,7 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// In so many columns and, where that is possible, lines.
+    /// In this number of columns and, if possible, lines.
     pub fn new(picture: &Picture, pen: &Pen<'_>, width: usize, most: usize) -> Self {
         let cells = cells(picture, pen, width);
         if cells.len() <= most {
@@ -67,8 +67,7 @@ impl Machine {
     }
 }
 
-/// Cores that are shown together, and what they are called. Where each core has a last-level cache of its own, domains
-/// tell nothing.
+/// Cores shown together, with their name. If each core has its own last-level cache, domains are irrelevant.
 fn groups(package: &Package) -> Vec<Vec<&Domain>> {
     if package.domains.iter().all(|domain| domain.cores.len() <= 1) {
         return vec![package.domains.iter().collect()];
@@ -94,7 +93,7 @@ fn cells(picture: &Picture, pen: &Pen<'_>, width: usize) -> Vec<Line> {
                 .flat_map(|core| core.cpus.iter().enumerate().map(|(i, cpu)| (i == 0, cpu)))
                 .collect();
             let fit = (width / (CELL + digits + NAMES[0])).max(1).min(cpus.len().max(1));
-            // Contexts of one core stay beside each other.
+            // Contexts of one core stay together.
             let contexts = group.iter().flat_map(|domain| &domain.cores).map(|core| core.cpus.len()).max();
             let contexts = contexts.unwrap_or(1).clamp(1, fit);
             let fit = fit - fit % contexts;
@@ -185,8 +184,8 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
     lines
 }
 
-/// A letter for each service, as far as there are letters: one of its own name where it can be, so that letters stay
-/// what they are while services come and go. Those that run now come first.
+/// A letter for each service, as far as available: preferably one of its name, so that letters stay while services
+/// start and end. Running ones come first.
 pub(super) fn letters(picture: &Picture) -> BTreeMap<&str, char> {
     let mut services: Vec<_> = picture.services.iter().collect();
     services.sort_by_key(|service| (service.cpus.unwrap_or_default() < 0.05, &service.name));

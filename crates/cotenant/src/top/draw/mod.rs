@@ -1,4 +1,5 @@
-//! A [`Picture`] as a screen: a pure function, whatever the terminal is. What is told by colour is told by text, too.
+//! A [`Picture`] as a screen: a pure function, independent of the terminal. Everything shown by colour is also shown by
+//! text.
 
 mod cells;
 mod details;
@@ -21,10 +22,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-/// From so many columns on, who hurts whom stands beside the decisions.
+/// Columns from which interference is beside the decisions.
 const WIDE: u16 = 120;
 
-/// Draws what is chosen of a picture.
+/// Draws the selected part of a picture.
 pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut pen = Pen { buffer, ui };
     let mut room = area;
@@ -88,7 +89,7 @@ fn keys(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
     }
 }
 
-/// What the user is to know besides.
+/// Further information for the user.
 fn remark(picture: &Picture, ui: &Ui) -> Option<String> {
     if let Some(trouble) = &ui.trouble {
         return Some(trouble.clone());
@@ -104,7 +105,7 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     let machine = machine::Machine::new(picture, pen, usize::from(room.width), most);
     machine.draw(pen, picture, &mut room);
 
-    // Three heads; then who hurts whom and what was decided get some lines, and the services what they need.
+    // Three heads; interference and decisions get some lines, and services what they need.
     let wide = room.width >= WIDE;
     let lines = usize::from(room.height).saturating_sub(if wide { 2 } else { 3 });
     let hurts = (status::waits(&picture.services).len() + picture.interference.len()).max(1).min((lines / 5).max(1));
@@ -124,7 +125,7 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     drawn
 }
 
-/// The verdict on each goal, whole, those that are missed first; some lines of the screen at most.
+/// The verdict on each goal, missed ones first, up to some lines of the screen.
 fn verdicts(pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
     let mut judged: Vec<&ServiceStatus> = picture.services.iter().filter(|it| it.judgement.is_some()).collect();
     judged.sort_by_key(|service| match service.verdict {
@@ -152,7 +153,7 @@ fn verdicts(pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
     }
 }
 
-/// A column of the services: its head, characters, and what stands in it.
+/// A column of the services: its heading, width, and cells.
 struct Column {
     head: &'static str,
     width: usize,

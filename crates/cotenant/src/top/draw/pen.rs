@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-/// The first lines of what is left.
+/// Takes the first lines of the remaining area.
 pub(super) fn take(room: &mut Rect, lines: u16) -> Rect {
     let lines = lines.min(room.height);
     let taken = Rect { height: lines, ..*room };
@@ -17,14 +17,14 @@ pub(super) fn take(room: &mut Rect, lines: u16) -> Rect {
     taken
 }
 
-/// Writes into the buffer. What it is given is cleaned and cut.
+/// Writes into the buffer, cleaning and shortening texts.
 pub(super) struct Pen<'a> {
     pub buffer: &'a mut Buffer,
     pub ui: &'a Ui,
 }
 
 impl Pen<'_> {
-    /// A text in the first line of an area, from a column on; the column behind it.
+    /// A text in the first line of an area, from a column on; returns the next column.
     pub fn text(&mut self, area: Rect, column: u16, text: &str, style: Style) -> u16 {
         if area.height == 0 || column >= area.width {
             return column;

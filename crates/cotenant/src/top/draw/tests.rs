@@ -1,4 +1,4 @@
-//! Screens of made-up machines, held against text files.
+//! Screens of made-up machines, compared with text files.
 
 use super::super::text_of;
 use super::super::ui::{Act, Drawn, Page, Ui};
@@ -20,7 +20,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 use std::path::Path;
 
-/// The sizes that are shown.
+/// The shown sizes.
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
 fn at(places: &[(u32, f64)]) -> Vec<Place> {
@@ -37,8 +37,7 @@ fn thread(tid: u32, name: &str, cpu: u32, cpus: f64) -> ThreadStatus {
     }
 }
 
-/// A database that misses its goal beside a backup, a web server that is only placed, and one that is left alone for
-/// now.
+/// A database that misses its goal, with a backup, a web server that is only placed, and a paused service.
 fn services() -> Vec<ServiceStatus> {
     let database = ServiceStatus {
         name: "postgresql@15-main.service".to_owned(),
@@ -48,7 +47,7 @@ fn services() -> Vec<ServiceStatus> {
         processes: 9,
         threads: 9,
         waiting: Some(0.25),
-        behind: vec![Behind { what: "gzip".to_owned(), cgroup: None, threads: 0.25 }],
+        behind: vec![Behind { what: "gzip".to_owned(), threads: 0.25, ..Behind::default() }],
         pressure: Some(0.4),
         cpus: Some(1.42),
         source: Some("latency_p99_s".to_owned()),
@@ -150,6 +149,8 @@ fn four_cpus() -> Picture {
     };
     Picture {
         source: "daemon 0.1.0 (812) enforces, 5 changes to be undone, own cost 0.31 % of a CPU".to_owned(),
+        host: String::new(),
+        state: String::new(),
         at_s: 93_780.0,
         moment: None,
         packages: picture::packages(&topology, &busy(&[0.93, 0.85, 0.1, 0.97]), &services),
@@ -250,6 +251,7 @@ fn details() {
 }
 
 /// However narrow the screen is; those that are missed come first, and how many there is no room for is said.
+/// Holds qos/verdict.
 #[test]
 fn verdicts_are_not_cut() {
     let long = "not judged: this machine is busy (1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3)";
@@ -292,6 +294,7 @@ fn what_is_filtered_and_old_is_said() {
 }
 
 /// Whatever the terminal's size is, and whatever the names are.
+/// Holds daemon/top.
 #[test]
 fn nothing_leaves_the_screen_or_moves_the_cursor() {
     let mut hostile = many_cpus();
@@ -320,6 +323,7 @@ fn nothing_leaves_the_screen_or_moves_the_cursor() {
     }
 }
 
+/// Holds daemon/top.
 #[test]
 fn classes_are_told_by_words_and_by_colours_only_where_they_are_wanted() {
     let area = Rect { x: 0, y: 0, width: 80, height: 24 };
@@ -332,7 +336,7 @@ fn classes_are_told_by_words_and_by_colours_only_where_they_are_wanted() {
     assert!(colours(true) > 50);
 }
 
-/// What is chosen after these keys.
+/// The selection after these keys.
 fn after(keys: &[KeyCode]) -> Ui {
     let (picture, mut ui) = (four_cpus(), keyed());
     for key in keys {

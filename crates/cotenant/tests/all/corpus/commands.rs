@@ -1,4 +1,4 @@
-//! What invocations come to: exit codes, errors of one line, and the keys of JSON; one line of text each.
+//! Results of invocations: exit codes, errors of one line, and the keys of JSON; one line of text each.
 
 use crate::world::{self, Pin, State};
 use cotenant_testing::{Player, TempDir};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where a command prints JSON.
+/// The place of a command's JSON.
 #[derive(Clone, Copy, PartialEq)]
 enum Json {
     No,
@@ -62,7 +62,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("compare-few", "compare --runs 1 -- true", No),
     ("record", "record --json -o record.rec -- sleep 0.3", Err),
     ("record-fails", "record -q -o fails.rec -- sh -c exit${IFS}3", No),
-    // What reads recordings.
+    // Readers of recordings.
     ("replay", "replay --json recordings/sim-sam.rec", Out),
     ("replay-other", "replay --json --policy none --threshold coherence_per_cycle=1 recordings/sim-sam.rec", Out),
     ("replay-qos", "replay --json recordings/sim-qos-tracking.rec", Out),
@@ -79,7 +79,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("report", "report -o a.html recordings/sim-sam.rec sim.json reproduce.json regions.toml", No),
     ("report-missing", "report no-such.rec", No),
     ("report-no-report", "report apps.toml", No),
-    // What needs no machine.
+    // Commands independent of the machine.
     ("decide", "decide --json --machine ivy-bridge-2s --snapshot snapshot.json --policy sam", Out),
     ("decide-settings", "decide --machine ivy-bridge-2s --snapshot snapshot.json --config settings-decide.toml", No),
     ("decide-no-snapshot", "decide --machine ivy-bridge-2s --snapshot no-such.json", No),
@@ -147,7 +147,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("schedule-bad-policy", "schedule --policy sam jobs.txt", No),
 ];
 
-/// Keys that hang on what this machine has, or on the moment, which is why they are not compared.
+/// Keys that depend on the machine or on the moment, and are therefore not compared.
 const VARIES: &[(&str, &str)] = &[
     ("", ".not_applied."),
     ("", ".usage"),
@@ -169,8 +169,8 @@ const VARIES: &[(&str, &str)] = &[
     ("schedule-mas", ".gap_us"),
 ];
 
-/// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud,
-/// where it is not there.
+/// The program that has a command: experiments belong to the laboratory's, built beside it. `None`, with a message, if
+/// it is missing.
 pub fn program(subcommand: &str) -> Option<PathBuf> {
     let binary = PathBuf::from(world::binary());
     if subcommand != "reproduce" {
@@ -183,7 +183,7 @@ pub fn program(subcommand: &str) -> Option<PathBuf> {
     lab
 }
 
-/// All lines; nothing of commands that cannot be tried here, whose names come with it.
+/// All lines; those of commands that cannot be tried here are missing, and their names returned.
 pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
     let folder = TempDir::new("corpus-commands");
     for part in ["inputs/.", "data", "recordings"] {
@@ -242,7 +242,7 @@ fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -
         && let Some(message) = line.strip_prefix("cotenant: ")
         && code != "0"
     {
-        // A file with line and column, or an option, is what it begins with where it is about one.
+        // An error about a file or an option begins with it, a file with line and column.
         let about = message.split(' ').next().filter(|word| word.contains(".toml:") || word.starts_with("--"));
         lines.push(format!("error {name} in one line {}", about.unwrap_or_default()).trim_end().to_owned());
     }
@@ -251,7 +251,7 @@ fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -
         Out => String::from_utf8_lossy(&out.stdout),
         Err => said.clone(),
     };
-    // Remarks may stand before it.
+    // Remarks may precede it.
     let starts = printed.lines().position(|line| line.starts_with(['{', '['])).unwrap_or_default();
     let text = printed.lines().skip(starts).collect::<Vec<_>>().join("\n");
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
@@ -266,7 +266,7 @@ fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -
     lines
 }
 
-/// The path of each key; what all members of a list have is one.
+/// The path of each key; members of a list share one.
 fn keys_of(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

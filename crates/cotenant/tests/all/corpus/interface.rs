@@ -1,10 +1,10 @@
-//! What the help texts promise: subcommands, options, the syntax of their values, and defaults; one line each.
+//! The promises of the help texts: subcommands, options, the syntax of their values, and defaults; one line each.
 
 use super::commands::program;
 use std::path::Path;
 use std::process::Command;
 
-/// All of it, subcommand by subcommand, and the subcommands whose program is not here.
+/// All lines by subcommand, and the subcommands without their program.
 pub fn lines() -> (Vec<String>, Vec<&'static str>) {
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
     of_command(Path::new(&super::world::binary()), &[], &mut lines);
@@ -16,7 +16,7 @@ pub fn lines() -> (Vec<String>, Vec<&'static str>) {
 }
 
 fn of_command(program: &Path, path: &[&str], lines: &mut Vec<String>) {
-    // `help cc`, for `cc --help` is that of clang.
+    // `help cc`, since `cc --help` is clang's.
     let (nested, last) = path.split_at(path.len().saturating_sub(1));
     let words = nested.iter().chain(["help"].iter()).chain(last);
     let out = Command::new(program).args(words).output().unwrap();
@@ -25,21 +25,21 @@ fn of_command(program: &Path, path: &[&str], lines: &mut Vec<String>) {
     let name = path.join(" ");
     let usage: Vec<&str> =
         text.lines().skip_while(|l| !l.starts_with("Usage: ")).take_while(|l| !l.is_empty()).collect();
-    // The first word is what the binary was called.
+    // The first word is the binary's name.
     let usage = usage.join(" ");
     lines.push(format!("usage {}", usage.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")));
     for item in items(&text) {
         lines.push(format!("option {name} {item}").replace("  ", " "));
     }
     let commands = text.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
-    // Descriptions go on in lines that are indented further.
+    // Descriptions continue in further indented lines.
     let named = commands.filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     for sub in named.filter_map(|l| l.split_whitespace().next()).filter(|sub| *sub != "help") {
         of_command(program, &[path, &[sub]].concat(), lines);
     }
 }
 
-/// Options and arguments with what their description says of values.
+/// Options and arguments with their descriptions of values.
 fn items(text: &str) -> Vec<String> {
     let (mut items, mut heading): (Vec<(String, String)>, &str) = (Vec::new(), "");
     for line in text.lines() {

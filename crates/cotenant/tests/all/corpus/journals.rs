@@ -1,6 +1,5 @@
-//! Journals and claims as templates: what names a process, a boot or a control group of the machine that wrote them
-//! stands as `{NAME}`, and is filled in for living processes and groups of this machine. Everything else is byte for
-//! byte what the release wrote.
+//! Journals and claims as templates: names of the original processes, boot and control groups are `{NAME}`, filled in
+//! for living ones of this machine. All other bytes are the release's.
 //!
 //! `{p0.pid}`, `{p0t0.tid}` and `{p0t0.start}` are a process, one of its threads and when that began; `{own}`,
 //! `{cpu}` and `{other}` masks; `{v1}`, `{v2}`, `{v1cpu}` and `{resctrl}` our own group in that hierarchy.
@@ -13,12 +12,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The CRC-32 of IEEE 802.3 of a line, as it stands behind it.
+/// The CRC-32 of IEEE 802.3 of a line, as appended to it.
 fn sealed(text: &str) -> String {
     format!("{text}\t{:08x}\n", crc32fast::hash(text.as_bytes()))
 }
 
-/// What `/proc` says of a thread: when it began, in clock ticks since boot, and its session.
+/// A thread's start, in clock ticks since boot, and session from `/proc`.
 pub fn start_and_session(pid: u32, tid: u32) -> (u64, u32) {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -34,13 +33,13 @@ fn here() -> [(&'static str, String); 3] {
     [("boot", line("/proc/sys/kernel/random/boot_id")), ("host", host), ("pidns", pidns)]
 }
 
-/// What files call this boot and pid namespace.
+/// The name of this boot and pid namespace in files.
 fn tag() -> String {
     let [(_, boot), _, (_, pidns)] = here();
     format!("{}-{pidns}", &boot[..8])
 }
 
-/// Our own group in a hierarchy; `None` where there is none.
+/// Our own group in a hierarchy; `None` without one.
 pub fn home(hierarchy: &str) -> Option<PathBuf> {
     let (kind, controller) = match hierarchy {
         "v1" => ("cgroup", "freezer"),
@@ -59,7 +58,7 @@ pub fn home(hierarchy: &str) -> Option<PathBuf> {
     Some(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
-/// Without the slash that the group at the top has behind it.
+/// Without the slash at the end of the top-level group.
 fn plain(home: &Path) -> String {
     home.to_str().unwrap().trim_end_matches('/').to_owned()
 }
@@ -157,7 +156,7 @@ pub fn fill(template: &str, facts: &Facts) -> String {
     facts.iter().fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-/// What is known without looking at a process: this boot, and a Cotenant that has ended.
+/// Facts known without looking at a process: this boot, and an ended Cotenant.
 pub fn dead_owner() -> Facts {
     let mut child = Command::new("true").spawn().unwrap();
     let owner = child.id();
@@ -199,7 +198,7 @@ fn state_folder(state: &State) -> PathBuf {
     folder
 }
 
-/// Lays a journal whose template is filled in where the next Cotenant finds it.
+/// Puts a filled-in journal where the next Cotenant finds it.
 pub fn lay(state: &State, template: &str, facts: &Facts, torn: &str) {
     let text: String = fill(template, facts).lines().map(sealed).collect();
     assert!(!text.contains('{'), "all is filled in: {text}");
@@ -212,7 +211,7 @@ pub fn lay_claims(state: &State, template: &str, facts: &Facts) {
     fs::write(state_folder(state).join(format!("claims-{}", tag())), fill(template, facts)).unwrap();
 }
 
-/// The journal, or the claims, that lie there.
+/// The journal, or the claims, in that place.
 pub fn found(state: &State, kind: &str) -> String {
     let files = fs::read_dir(state_folder(state)).unwrap().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {
@@ -228,7 +227,7 @@ pub fn found(state: &State, kind: &str) -> String {
 pub struct Groups(pub Vec<PathBuf>);
 
 impl Groups {
-    /// `None`, said aloud, where none can be made.
+    /// `None`, with a message, if none can be created.
     pub fn make(paths: &[PathBuf]) -> Option<Self> {
         let mut groups = Self(Vec::new());
         for path in paths {

@@ -34,7 +34,7 @@ arrival_s = 0.4
 work_s = 20
 "#;
 
-/// The same for `qos`, whose phases take their time.
+/// The same for `qos`, whose phases take time.
 const GOAL: &str = r#"
 machine = "ivy-bridge-2s"
 end_s = 6
@@ -50,7 +50,7 @@ threads = 16
 work_s = 100
 "#;
 
-/// Threads whose memory lies on the node where they began.
+/// Threads with memory on their first node.
 const NODES: &str = r#"
 machine = "opteron-48"
 end_s = 2
@@ -67,7 +67,7 @@ work_s = 20
 arrival_s = 0.3
 "#;
 
-/// Sharers apart from each other and nothing besides, counted exactly: what `auto` tries shows.
+/// Only separated sharers, counted exactly, so that trials of `auto` show.
 const CALM: &str = r#"
 machine = "ivy-bridge-2s"
 end_s = 6
@@ -165,7 +165,7 @@ fn record(text: &str, name: &str, apps: &std::collections::BTreeMap<String, prof
         writer.round(round).unwrap();
     })
     .unwrap();
-    // What these do costs time, and moves nobody.
+    // These only cost time, without moves.
     assert!(orders > 0 || ["none", "overhead"].contains(&name), "{name} decides nothing: the scenario tries nothing");
     writer.finish().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Writes a corpus by the binary under test: `scripts/corpus` asks for it.
+//! Writes a corpus with the tested binary, for `scripts/corpus`.
 
 use super::journals::{self, Facts};
 use super::{commands, corpus, interface, replayed, simulated};
@@ -20,11 +20,11 @@ fn write_the_corpus() {
     write_journals();
     write_ledger();
     write_measurements();
-    // The commands read what the others have written.
+    // The commands read the others' files.
     write_tables();
 }
 
-/// A folder with what commands read, and the program that they run as `./program`.
+/// A folder with the files for the commands, and their program `./program`.
 pub fn folder() -> TempDir {
     let folder = TempDir::new("corpus");
     assert!(Command::new("cp").arg("-r").arg(corpus().join("inputs/.")).arg(folder.path()).status().unwrap().success());
@@ -47,7 +47,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(|word| word.replace("${IFS}", " ")).collect()
 }
 
-/// A server that answers questions of redis and of HTTP, whose answer is a number.
+/// A server for probes of redis and HTTP, whose answer is a number.
 fn server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -74,7 +74,7 @@ fn server() -> u16 {
     port
 }
 
-/// Live runs: the name of the recording, and the command line, where the program stands as `{ROLE}`.
+/// Live runs: the name of the recording, and the command line, with the program as `{ROLE}`.
 fn runs() -> Vec<(String, String)> {
     let registry = cotenant_policies::standard();
     let policies = registry.names().filter(|name| !["fifo", "mas", "cas", "das"].contains(name));
@@ -251,7 +251,7 @@ fn write_journals() {
         fs::remove_file(folder.path().join("going")).unwrap();
     }
 
-    // A group of somebody else, whose name takes escapes.
+    // An external group whose name needs escapes.
     let group = journals::home("v1").unwrap().join("corpus a%b");
     let groups = journals::Groups::make(std::slice::from_ref(&group)).unwrap();
     let (state, high, low) = (State::new("corpus-foreign"), journals::leader(), journals::leader());

@@ -1,4 +1,4 @@
-//! Servers that want a password: small ones of ours, which may do anything, and the real ones where they are installed.
+//! Servers with passwords: scripted ones, and real ones if installed.
 
 use super::super::credentials::Given;
 use super::super::probe::Probe;
@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Found wherever it does not belong.
+/// Must not appear anywhere else.
 const PASSWORD: &str = "hush: it's \\ a secret";
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ fn credentials(user: &str, password: &str) -> Credentials {
     Credentials { given, user: Some(user.to_owned()).filter(|user| !user.is_empty()), foreign: false }
 }
 
-/// All that can be said of a failure has no password in it.
+/// No message of a failure contains a password.
 fn ask(protocol: Protocol, address: &str, credentials: &Credentials) -> Result<Option<Measured>, FetchError> {
     let (_stopper, stop) = stop::pair().unwrap();
     let mut probe = Probe::new(protocol, address, 0.99, Duration::from_millis(20), PATIENCE).by(credentials.clone());
@@ -58,8 +58,8 @@ fn wants(kind: u32, more: &[u8]) -> Vec<u8> {
 
 type Answer = Box<dyn FnOnce(Vec<Vec<u8>>) -> Vec<u8> + Send>;
 
-/// A `PostgreSQL` that says each of these in turn and hears an answer behind all but the last; then what it makes of
-/// what it heard; then it answers questions.
+/// A `PostgreSQL` that sends each of these in turn and reads an answer after all but the last; then evaluates them;
+/// then answers probes.
 fn postgres_that(says: Vec<Vec<u8>>, concludes: impl FnOnce(Vec<Vec<u8>>) -> Vec<u8> + Send + 'static) -> String {
     server(move |mut stream| {
         hear(stream, 0)?;
@@ -105,6 +105,7 @@ fn a_server_that_repeats_a_password_is_not_quoted() {
 }
 
 /// Each in the words of a server that speaks another language.
+/// Holds speed/bad-metric.
 #[test]
 fn a_refusal_names_its_cure() {
     for (code, routine, cure) in [
@@ -130,6 +131,7 @@ fn a_refusal_names_its_cure() {
     assert!(why.is_certain() && why.to_string().contains("ACL SETUSER NAME +ping"), "{why}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_server_that_does_not_prove_itself_is_refused() {
     let sasl = || wants(10, b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0");
@@ -141,7 +143,7 @@ fn a_server_that_does_not_prove_itself_is_refused() {
         wants(11, format!("r={}x,s=QSXCR+Q6sek8bf92,i={iterations}", nonce(&heard[0])).as_bytes())
     };
     for (says, expected) in [
-        // It lets in whoever asks: perhaps it only wants to see a proof.
+        // It admits any user: perhaps it only wants to see a proof.
         (Box::new(|_: Vec<Vec<u8>>| welcome()) as Answer, "without proving"),
         (Box::new(|_| wants(12, b"v=AAAA")), "SCRAM"),
         (Box::new(move |heard| [first(&heard, 4_096), wants(12, b"v=AAAA")].concat()), "SCRAM"),
@@ -158,6 +160,7 @@ fn a_server_that_does_not_prove_itself_is_refused() {
     assert!(twice.contains("more than one proof"), "{twice}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_password_is_only_for_those_who_may_have_it() {
     let foreign = Credentials { foreign: true, ..credentials("ann", PASSWORD) };
@@ -172,7 +175,7 @@ fn a_password_is_only_for_those_who_may_have_it() {
     });
     let foreign = Credentials { user: None, ..foreign };
     assert!(why(Protocol::Redis, &address, &foreign).contains("only for metrics of rules"));
-    // In the clear it stays on this machine.
+    // Clear text stays on this machine.
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut wire = Wire::over(ours).0;
     theirs.write_all(&wants(3, b"")).unwrap();
@@ -184,7 +187,7 @@ fn a_password_is_only_for_those_who_may_have_it() {
     assert!(!String::from_utf8_lossy(&sent).contains("hush"));
 }
 
-/// A redis that answers each command with what this makes of its words.
+/// A redis that answers each command by this function of its words.
 fn redis_that(mut answer: impl FnMut(Vec<String>) -> Vec<u8> + Send + 'static) -> String {
     server(move |mut stream| {
         let mut lines = BufReader::new(stream);
@@ -242,7 +245,7 @@ fn a_redis_is_told_who_asks_where_it_wants_to_know() {
     assert!(ask(Protocol::Redis, &open, &credentials("", PASSWORD)).is_ok());
 }
 
-/// A server that is installed; ended on drop.
+/// An installed server; ended on drop.
 struct Real {
     process: Child,
     address: String,
@@ -260,7 +263,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// `PostgreSQL` with a user for each way to prove who asks, or why there is none.
+/// `PostgreSQL` with a user for each authentication method, or why there is none.
 fn real_postgres() -> Result<Real, String> {
     let bins = fs::read_dir("/usr/lib/postgresql").map_err(|_| "no PostgreSQL is installed")?;
     let bin = bins.flatten().map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists());
@@ -312,6 +315,7 @@ fn real_postgres() -> Result<Real, String> {
     if ended { Err(format!("PostgreSQL does not start here: {}", log())) } else { Ok(real) }
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_real_postgres_is_asked_in_each_way() {
     let real = match real_postgres() {
@@ -343,7 +347,7 @@ fn a_real_postgres_is_asked_in_each_way() {
         let why = ask(Protocol::Postgres, &real.address, &credentials(user, "")).unwrap_err();
         assert!(why.is_certain() && why.to_string().contains(cure), "{user}: {why}");
     }
-    // Its folder, where its port is said in each way; and where another one is.
+    // Its folder, with its port given in each way; and a wrong one.
     let folder = real.folder.path().display();
     let port = real.address.rsplit_once(':').unwrap().1;
     let given = |port: Option<&str>| Credentials {
@@ -367,6 +371,7 @@ fn a_real_postgres_is_asked_in_each_way() {
     assert!(why.contains(&format!("another port: postgres:{folder}:{port}:p99, or set PGPORT")), "{why}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_real_redis_is_asked_with_a_password_and_as_a_user() {
     let (port, folder) = (free_port(), TempDir::new("redis"));

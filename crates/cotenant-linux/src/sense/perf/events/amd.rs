@@ -1,6 +1,6 @@
-//! AMD: Zen 1 to Zen 5. Fills of the first-level data cache, told apart by where they came from.
+//! AMD: Zen 1 to Zen 5. Fills of the first-level data cache, by their source.
 //!
-//! Zen counts fills, not retired loads; what is misses of a level on Intel is here the fills from beyond it.
+//! Zen counts fills, not retired loads: Intel's misses of a level are here the fills from beyond it.
 
 use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{

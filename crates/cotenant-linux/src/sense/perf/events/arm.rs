@@ -1,7 +1,7 @@
 //! Arm Neoverse N1, V1, N2, V2: the architecture's common events (Arm ARM, "PMU events").
 //!
-//! `REMOTE_ACCESS` counts data from another chip without telling a cache there from its memory, so neither inter-socket
-//! coherence nor remote DRAM can be had from it; `CMN` and SPE are per mesh and sampled.
+//! `REMOTE_ACCESS` does not distinguish another chip's caches from its memory, so that neither inter-socket coherence
+//! nor remote DRAM can be derived; `CMN` and SPE are per mesh and sampled.
 
 use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
@@ -18,7 +18,7 @@ const COMMON: &[Event] = &[
     event(L1Misses, "L1D_CACHE_REFILL", 0x03),
     event(PrivateMisses, "L2D_CACHE_REFILL", 0x17),
     event(LlcLoadMisses, "LL_CACHE_MISS_RD", 0x37),
-    // Reads only: writes that miss have no event of their own.
+    // Reads only: write misses have no separate event.
     event(LlcMisses, "LL_CACHE_MISS_RD", 0x37),
     event(L2LinesIn, "L2D_CACHE_REFILL", 0x17),
 ];

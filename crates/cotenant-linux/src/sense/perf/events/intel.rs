@@ -95,7 +95,7 @@ const CLIENT_ABSENT: &[Absent] = &[
 static SKYLAKE: Table = core("Skylake (client)", &[NEW, SKL], CLIENT_ABSENT);
 static GOLDEN_COVE: Table = core("Golden Cove (client)", &[NEW, GLC], CLIENT_ABSENT);
 
-/// Efficiency cores of hybrid processors, and models without a table: what the architecture itself promises.
+/// Efficiency cores of hybrid processors, and models without a table: the architecture's guaranteed events.
 pub(super) static ARCHITECTURAL: Table = core("Intel architectural events", &[&[LLC_MISS]], ARCHITECTURAL_ABSENT);
 const ARCHITECTURAL_ABSENT: &[Absent] = &[
     (

@@ -1,4 +1,4 @@
-//! Which events give which signals on which processor: one small table per family, encoded by name.
+//! Events of each signal by processor: one small table per family, encoded by name.
 //!
 //! The same number means different things on different processors (raw `0x10d3` is a load from a remote cache on Ivy
 //! Bridge and from persistent memory on Cascade Lake), so an event is always found by model and name, never copied.
@@ -12,7 +12,7 @@ mod table;
 
 pub use table::{Event, Table};
 
-/// A processor, as `/proc/cpuinfo` names it.
+/// A processor according to `/proc/cpuinfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// `vendor_id GenuineIntel`.
@@ -21,7 +21,7 @@ pub enum Model {
         family: u32,
         /// `model`.
         model: u32,
-        /// `stepping`: tells Cascade Lake from Skylake.
+        /// `stepping`: distinguishes Cascade Lake from Skylake.
         stepping: u32,
     },
     /// `vendor_id AuthenticAMD` or `HygonGenuine`.
@@ -39,7 +39,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// The model of the first processor in `/proc/cpuinfo`; `None` where no table could exist.
+    /// The model of the first processor in `/proc/cpuinfo`; `None` if no table can exist.
     pub fn from_cpuinfo(text: &str) -> Option<Self> {
         let field = |name: &str| {
             text.lines()
@@ -66,8 +66,8 @@ impl Model {
 }
 
 impl Model {
-    /// Whether the kernel counts with half of its programmable counters while SMT is on: a sibling that counts loads
-    /// (events 0xd0 to 0xd3) would spoil the others'. Larger groups are opened, and never count.
+    /// Whether the kernel only uses half of its programmable counters with SMT on: a sibling's counted loads (events
+    /// 0xd0 to 0xd3) would corrupt the others. Larger groups open but never count.
     pub fn is_halved(self) -> bool {
         matches!(self, Self::Intel { family: 6, model, .. } if intel::halved(model))
     }
@@ -98,7 +98,7 @@ pub(crate) mod tests {
     use super::*;
     use cotenant_model::Signal;
 
-    /// Every table, with a model that selects it.
+    /// Every table, with a matching model.
     pub(crate) const MODELS: &[(&str, Model)] = &[
         ("IVT", Model::Intel { family: 6, model: 0x3e, stepping: 4 }),
         ("HSX", Model::Intel { family: 6, model: 0x3f, stepping: 2 }),

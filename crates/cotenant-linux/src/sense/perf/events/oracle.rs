@@ -1,4 +1,4 @@
-//! The tables against those of others: Intel's perfmon files and libpfm4.
+//! The tables against external ones: Intel's perfmon files and libpfm4.
 
 use super::tests::{MODELS, table};
 use super::{Event, Table};
@@ -31,6 +31,7 @@ fn shared() -> Option<PathBuf> {
     places.into_iter().flatten().find(|p| p.join("data/events").is_dir())
 }
 
+/// Holds see/counters.
 #[test]
 fn intel_codes_are_those_of_perfmon() {
     let Some(archive) = shared().map(|s| s.join("data/events/intel-perfmon.tar.xz")) else {
@@ -83,7 +84,7 @@ fn intel_codes_are_those_of_perfmon() {
     assert!(checked >= 9 * 11, "{checked} events checked");
 }
 
-/// Encodes names with libpfm4. Built with the system's C compiler, so that neither it nor libpfm4 is a dependency.
+/// Encodes names with libpfm4. Compiled with the system's C compiler, so that neither is a dependency.
 const ENCODER: &str = r#"
 #include <perfmon/pfmlib.h>
 #include <perfmon/pfmlib_perf_event.h>
@@ -100,7 +101,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// libpfm4's codes of events, `None` for each that it does not know; `None` where it or a compiler is not installed.
+/// libpfm4's codes of events, `None` for unknown ones; `None` if it or a compiler is not installed.
 fn libpfm(events: &[String]) -> Option<Vec<Option<u64>>> {
     let dir = std::env::temp_dir().join(format!("cotenant-libpfm-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -144,6 +145,7 @@ fn pfm_name(pmu: &str, name: &str) -> String {
     format!("{pmu}::{select}:{mask}").to_uppercase().replacen(&pmu.to_uppercase(), pmu, 1)
 }
 
+/// Holds see/counters.
 #[test]
 fn codes_are_those_of_libpfm_where_it_knows_the_event() {
     let mut asked = Vec::new();
@@ -169,7 +171,7 @@ fn codes_are_those_of_libpfm_where_it_knows_the_event() {
         eprintln!("skipped: no C compiler, or no libpfm4-dev");
         return;
     };
-    // The one event where the oracles differ: perfmon (v24) says 03, libpfm 4.13 says 01. Intel's own word counts.
+    // The one event on which the oracles differ: perfmon (v24) has 03, libpfm 4.13 has 01. Intel's own table decides.
     let disputed = |query: &str, code: u64| query.ends_with("LLC_MISS_RETIRED:LOCAL_DRAM") && code & 0xffff == 0x01d3;
     // Bits 16, 17, 20 and 22 (user, kernel, interrupt, enable) are the kernel's to set.
     let plain = |code: u64| code & !0x53_0000;

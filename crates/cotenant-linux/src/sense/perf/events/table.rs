@@ -1,13 +1,13 @@
-//! What a table of events says of a family of processors.
+//! Table of events for a family of processors.
 
 use cotenant_model::Signal;
 
 pub(super) const NO_STATES: &str = "no event tells requests by the state of the line";
 
-/// One hardware event, or a part of what gives its signal: that is the sum of all events of the signal.
+/// One hardware event, or a part of its signal, which is the sum of all its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The signal; no occurrence is counted by two of its events.
+    /// The signal; its events are disjoint.
     pub signal: Signal,
     /// The vendor's name; `A.X|Y` is one counter with the unit masks of `A.X` and `A.Y`.
     pub name: &'static str,
@@ -19,7 +19,7 @@ pub struct Event {
 /// Why signals cannot be counted, and which.
 pub type Absent = (&'static str, &'static [Signal]);
 
-/// What one processor family can count for a task.
+/// Signals that one processor family can count for a task.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// The family's name.
@@ -28,14 +28,14 @@ pub struct Table {
     pub counters: u8,
     /// Whether cycles and instructions have counters of their own.
     pub fixed: bool,
-    /// What it can count, cycles and instructions apart: those are the kernel's generic events everywhere.
+    /// Its countable signals except for cycles and instructions, which are the kernel's generic events everywhere.
     pub events: &'static [&'static [Event]],
-    /// What it cannot count.
+    /// The signals that it cannot count.
     pub absent: &'static [Absent],
 }
 
 impl Table {
-    /// What gives a signal; empty where nothing does.
+    /// Events of a signal; empty without any.
     pub fn events(&self, signal: Signal) -> Vec<Event> {
         self.events.iter().copied().flatten().filter(|event| event.signal == signal).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Which events are sampled on this processor.
+//! The sampled events on this processor.
 
 use super::super::{Code, Pmu};
 use super::Cost;
@@ -8,12 +8,12 @@ use cotenant_model::{CpuSet, Signal};
 use perf_event_open_sys::bindings;
 use std::io;
 
-/// An event that is sampled, and what one of its counts is.
+/// A sampled event, and the meaning of one count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
     /// Its name.
     pub name: String,
-    /// The CPUs that have it; `None` = all.
+    /// The CPUs with it; `None`: all.
     pub(super) cpus: Option<CpuSet>,
     pub(super) code: Code,
     /// Whether it counts lines into the last private cache.
@@ -23,7 +23,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// What a sample of so many counts stands for.
+    /// The meaning of a sample of this many counts.
     pub(super) fn cost(&self, period: u64) -> Cost {
         let of = |counts: bool| if counts { period as f64 } else { 0.0 };
         Cost { ns: of(!self.private && !self.last), private_lines: of(self.private), last_lines: of(self.last) }
@@ -38,7 +38,7 @@ pub enum Unavailable {
         "this machine shows no hardware counters to sample; it takes bare metal, or a hypervisor that shows guests its PMU (QEMU/KVM: -cpu host,pmu=on)"
     )]
     NoPmu,
-    /// The processor, or our table of it, has no such event.
+    /// The processor, or our table of it, lacks such an event.
     #[error("{processor} has no event for {what}: {why}")]
     NoEvent {
         /// Its family, or the name of its PMU.
@@ -48,12 +48,12 @@ pub enum Unavailable {
         /// Why.
         why: String,
     },
-    /// The kernel does not open it.
+    /// The kernel refuses to open it.
     #[error("event {event} cannot be sampled: {why}; {PARANOID}")]
     Refused {
         /// The event.
         event: String,
-        /// What the kernel says.
+        /// The kernel's error.
         why: io::Error,
     },
 }
@@ -66,16 +66,15 @@ pub struct Events {
 }
 
 impl Events {
-    /// CPU time alone, which machines without hardware counters can sample, too: it tells where time goes, and
-    /// nothing of lines.
+    /// CPU time only, which machines without hardware counters can sample too: it shows where time goes, but no lines.
     pub fn clock() -> Self {
         let code = Code { kind: bindings::PERF_TYPE_SOFTWARE, config: bindings::PERF_COUNT_SW_CPU_CLOCK.into() };
         Self { sampled: vec![Sampled { name: "cpu-clock".to_owned(), cpus: None, code, private: false, last: false }] }
     }
 
-    /// CPU time, and what counts lines into the last private cache and into the last level. Of each the first signal
-    /// of its list that the processor counts is taken (`cotenant_measure::characterize::contention::line_signals`).
-    /// Where only some kinds of its cores count both, all is sampled on these alone.
+    /// CPU time, and events for lines into the last private cache and into the last level. Each is the first countable
+    /// signal of its list (`cotenant_measure::characterize::contention::line_signals`). If only some kinds of cores
+    /// count both, everything is sampled on these only.
     ///
     /// # Errors
     /// [`Unavailable`], without asking the kernel.
@@ -99,7 +98,7 @@ impl Events {
                 .and_then(|private| Ok((private, of(last, "lines into the last level")?)));
             match both {
                 Ok((private, last)) => {
-                    // Only PMUs of some of the CPUs have such a file.
+                    // Only PMUs of a part of the CPUs have such a file.
                     let cpus = fs.read(&format!("/sys/bus/event_source/devices/{}/cpus", pmu.name)).ok();
                     let cpus: Option<CpuSet> = cpus.and_then(|text| text.trim().parse().ok());
                     covered = covered.or(cpus.as_ref().unwrap_or(&CpuSet::new()));
@@ -133,7 +132,7 @@ impl Events {
         (sampled.private, sampled.last) = (sampled.private || !is_last, sampled.last || is_last);
     }
 
-    /// The CPUs on which code is seen; `None` = all.
+    /// The CPUs with observed code; `None`: all.
     pub fn cpus(&self) -> Option<&CpuSet> {
         self.sampled[0].cpus.as_ref()
     }
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     fn one_event_may_be_both_and_a_sample_of_it_counts_twice() {
-        // Where the second level is the last one, the private misses are what comes into it.
+        // If the second level is the last one, private misses are its incoming lines.
         let spr = pmu("cpu", 4, Some(Model::Intel { family: 6, model: 0x8f, stepping: 8 }));
         let nowhere = FsRoot::at("/proc/nonexistent");
         let same = Events::choose(&nowhere, std::slice::from_ref(&spr), &[Signal::LlcMisses], LAST).unwrap();

@@ -1,9 +1,8 @@
-//! Sampling: which code brings lines into caches, by instruction pointers that the processor leaves when a counter
-//! overflows.
+//! Sampling: code that brings lines into caches, by instruction pointers at counter overflows.
 //!
-//! The events are opened on the calling thread, switched off, to be inherited by the program that it starts next and
-//! switched on when that executes; so nothing of it is missed, and nothing of us is seen. The kernel lets inherited
-//! events write on one CPU into one buffer only, hence an event of each kind and a buffer for every CPU.
+//! The events are opened disabled on the calling thread, inherited by the program that it starts next, and enabled at
+//! its exec, so that exactly the program is covered. The kernel lets inherited events on one CPU write into one buffer
+//! only, so each CPU has an event of each kind and a buffer.
 
 mod choice;
 mod places;
@@ -27,10 +26,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
+/// Samples per second and event of a running thread: the paper's interval of 1 ms (§5.2).
 pub const PER_SECOND: u64 = 1_000;
 
-/// Pages of each CPU's buffer: half a second at 10,000 samples per second, and below what everybody may lock
+/// Pages of each CPU's buffer: half a second at 10,000 samples per second, below every user's limit
 /// (`perf_event_mlock_kb`).
 const PAGES: usize = 64;
 
@@ -38,32 +37,32 @@ const PAGES: usize = 64;
 #[derive(Debug)]
 struct Open {
     event: File,
-    /// Which of the events that were asked for.
+    /// Index among the requested events.
     which: usize,
 }
 
-/// Samples the program that this thread starts next, with all that it starts.
+/// Samples the program that this thread starts next, with its descendants.
 #[derive(Debug, Default)]
 pub struct Sampler {
     sampled: Vec<Sampled>,
     open: Vec<Open>,
     rings: Vec<Ring>,
-    /// What the kernel calls each event.
+    /// The kernel's number of each event.
     ids: HashMap<u64, usize>,
-    /// When the buffers were read last, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the last read of the buffers, nanoseconds of `CLOCK_MONOTONIC`.
     read_at: u64,
     places: Places,
-    /// Records that could not be understood.
+    /// Malformed records.
     damaged: u64,
     buffer: Vec<u8>,
 }
 
 impl Sampler {
-    /// Opens the events on these CPUs. Whatever this thread forks and executes from now on is sampled, until `self`
-    /// is dropped.
+    /// Opens the events on these CPUs. All programs that this thread starts from now on are sampled, until `self` is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Unavailable::Refused`] with the event and what the kernel says.
+    /// [`Unavailable::Refused`] with the event and the kernel's error.
     pub fn of_next_program(events: &Events, cpus: &CpuSet) -> Result<Self, Unavailable> {
         let mut sampler = Self { sampled: events.sampled.clone(), ..Self::default() };
         sys::raise_nofile();
@@ -93,7 +92,7 @@ impl Sampler {
     /// Reads the buffers; call it every 100 ms or so.
     pub fn read(&mut self) {
         let now = sys::monotonic().as_nanos() as u64;
-        // A record is stamped before it is written: those before the last reading are all there by now.
+        // A record is stamped before it is written: those older than the last read are complete by now.
         self.collect(self.read_at);
         self.read_at = now;
     }
@@ -114,7 +113,7 @@ impl Sampler {
         });
     }
 
-    /// Reads what is left, and ends. An event that took turns with others counts for all of the time.
+    /// Reads the rest, and ends. An alternating event counts for all of the time.
     pub fn finish(mut self) -> Found {
         self.collect(u64::MAX);
         let mut times = vec![(0_u64, 0_u64); self.sampled.len()];
@@ -126,7 +125,7 @@ impl Sampler {
         }
         let of = |counts: fn(&Sampled) -> bool| {
             let which = self.sampled.iter().zip(&times).filter(|(sampled, _)| counts(sampled));
-            // Several events of one signal: parts of a sum; each would have its own factor, so the mean stands for all.
+            // Several events of one signal: parts of a sum, each with its own factor, whose mean represents all.
             let factors: Vec<f64> = which.map(|(_, time)| time.0 as f64 / (time.1 as f64).max(1.0)).collect();
             let mean = factors.iter().sum::<f64>() / factors.len().max(1) as f64;
             if mean > 1.0 { mean } else { 1.0 }
@@ -136,15 +135,15 @@ impl Sampler {
     }
 }
 
-/// What sampling found.
+/// The results of sampling.
 #[derive(Debug)]
 pub struct Found {
-    /// Where samples fell.
+    /// The places of samples.
     pub places: Places,
-    /// Records that could not be understood.
+    /// Malformed records.
     pub damaged: u64,
-    /// By what lines into the private cache are to be multiplied, since their events were counted for a part of the
-    /// time only; at least 1.
+    /// Factor for lines into the private cache, because their events were only counted for a part of the time; at least
+    /// 1.
     pub private_factor: f64,
     /// The same of lines into the last level.
     pub last_factor: f64,
@@ -165,7 +164,7 @@ fn open(code: Code, cpu: u32, tells_of_processes: bool) -> io::Result<File> {
     attr.set_disabled(1);
     attr.set_enable_on_exec(1);
     attr.set_inherit(1);
-    // What everybody may sample of his own programs at `perf_event_paranoid` 2.
+    // Allowed for a user's own programs at `perf_event_paranoid` 2.
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr.set_sample_id_all(1);
@@ -188,14 +187,14 @@ fn id(event: &File) -> io::Result<u64> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
 }
 
-/// Lets an event write into another one's buffer.
+/// Redirects an event into another one's buffer.
 fn write_to(event: &File, owner: &File) -> io::Result<()> {
     // SAFETY: both descriptors are events that are open during the call.
     let done = unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Nanoseconds for which an event was to count, and for which it did.
+/// Enabled and running nanoseconds of an event.
 fn read_times(mut event: &File) -> Option<(u64, u64)> {
     let mut bytes = [0; 24];
     event.read_exact(&mut bytes).ok()?;

@@ -1,22 +1,22 @@
-//! Where samples fell: addresses become places in files by what was mapped where at that time, and what was counted
-//! belongs to an interval of a thread.
+//! Places of samples: addresses become places in files by the mappings at their time, and counts belong to an interval
+//! of a thread.
 
 use super::record::{MappedFile, Mapping, Record, What};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
-/// CPU time of a thread after which its interval ends, nanoseconds: ten samples of each event. (The paper's is 1 ms, by
-/// exact counts; of those a sample is as good as one.)
+/// CPU time of a thread's interval, nanoseconds: ten samples of each event. (The paper's is 1 ms with exact counts; of
+/// those one sample suffices.)
 const INTERVAL_NS: f64 = 10e6;
 
-/// Places of all intervals together above which each two of a thread become one, so that memory is bounded for programs
-/// that run for hours.
+/// Number of places in all intervals from which adjacent ones of a thread are merged, to bound memory for programs that
+/// run for hours.
 const MANY: usize = 1 << 22;
 
-/// The place of code that no file holds, or whose mapping was not seen.
+/// The place of code without a file, or with an unseen mapping.
 const ELSEWHERE: u32 = 0;
 
-/// What code cost.
+/// The cost of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Time on a CPU in user mode, nanoseconds.
@@ -43,12 +43,12 @@ impl Cost {
 #[derive(Clone, Debug, Default)]
 struct Space {
     code: BTreeMap<u64, Mapping>,
-    /// Threads that are known to run; a process without any is forgotten.
+    /// Threads known to run; a process without any is dropped.
     threads: u32,
 }
 
 impl Space {
-    /// Maps, over whatever was there.
+    /// Adds a mapping, which replaces earlier ones.
     fn map(&mut self, new: Mapping) {
         let before = self.code.range(..new.end).rev();
         let under: Vec<u64> = before.take_while(|(_, old)| old.end > new.start).map(|(start, _)| *start).collect();
@@ -70,7 +70,7 @@ impl Space {
     }
 }
 
-/// What a thread did for a while.
+/// Activity of a thread in a period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
     /// All together.
@@ -98,7 +98,7 @@ struct Intervals {
     length_ns: f64,
     open: HashMap<u32, Interval>,
     closed: Vec<(u32, Interval)>,
-    /// Places of those that are closed.
+    /// Places in closed ones.
     places: usize,
     many: usize,
 }
@@ -127,7 +127,7 @@ impl Intervals {
         }
     }
 
-    /// Makes each two neighbours of a thread one.
+    /// Merges adjacent pairs of each thread.
     fn merge(&mut self) {
         self.closed.sort_by_key(|(thread, _)| *thread); // stable: those of a thread stay in order
         let mut merged: Vec<(u32, Interval)> = Vec::with_capacity(self.closed.len() / 2);
@@ -148,13 +148,13 @@ impl Intervals {
     }
 }
 
-/// What was counted, by interval and place.
+/// Counts by interval and place.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     spaces: HashMap<u32, Space>,
     /// The number of each place in each file.
     pub files: BTreeMap<MappedFile, BTreeMap<u64, u32>>,
-    /// How many places have a number, from 1; 0 is code that no file holds, or whose mapping was not seen.
+    /// Number of numbered places, from 1; 0 is code without a file, or with an unseen mapping.
     pub known: u32,
     /// Time [`ELSEWHERE`], nanoseconds.
     pub elsewhere_ns: f64,
@@ -163,14 +163,14 @@ pub struct Places {
     pub samples: u64,
     /// Records that the kernel lost.
     pub lost: u64,
-    /// Records that are too late to be put in order, since their CPU's buffer had not been read for long.
+    /// Records too late to be ordered, because their CPU's buffer had not been read for long.
     waiting: Vec<Record>,
 }
 
 impl Places {
-    /// Takes records of several CPUs. Those up to `until` are complete and are looked at in the order of time; later
-    /// ones wait for the next call, since another CPU may have earlier ones that were not read yet. `cost` says what
-    /// a sample of an event and a period is.
+    /// Takes records of several CPUs. Those up to `until` are complete and processed in the order of time; later ones
+    /// wait for the next call, because another CPU may have unread earlier ones. `cost` gives the meaning of a sample
+    /// of an event and a period.
     pub fn take(&mut self, records: Vec<Record>, until: u64, cost: impl Fn(u64, u64) -> Cost) {
         self.waiting.extend(records);
         self.waiting.sort_by_key(|record| record.time); // stable: within a CPU the buffer's order stays
@@ -186,7 +186,7 @@ impl Places {
             What::Sample { event, address, period, thread } => {
                 let cost = cost(event, period);
                 self.samples += 1;
-                // What is no time needs no place: it is the interval's.
+                // Counts without time need no place: they belong to the interval.
                 let place = if cost.ns > 0.0 { self.place(pid, address) } else { ELSEWHERE };
                 if place == ELSEWHERE {
                     self.elsewhere_ns += cost.ns;
@@ -218,7 +218,7 @@ impl Places {
         self.spaces.entry(pid).or_insert_with(|| Space { threads: 1, ..Space::default() })
     }
 
-    /// The number of the place where a process had this address, a new one if nobody was there before.
+    /// The number of the place of this address in a process, a new one on first use.
     fn place(&mut self, pid: u32, address: u64) -> u32 {
         let mapping = self.spaces.get(&pid).and_then(|space| space.find(address));
         let Some(mapping) = mapping.filter(|mapping| mapping.file.inode != 0) else { return ELSEWHERE };
@@ -233,7 +233,7 @@ impl Places {
         })
     }
 
-    /// All intervals, those that have not ended too.
+    /// All intervals, including open ones.
     pub fn intervals(&self) -> impl Iterator<Item = &Interval> {
         let Intervals { open, closed, .. } = &self.intervals;
         closed.iter().map(|(_, interval)| interval).chain(open.values().filter(|open| open.cost.ns > 0.0))
@@ -295,13 +295,14 @@ mod tests {
         assert_eq!((places.samples, places.lost, all), (6, 8, 76.0));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_counted_belongs_to_an_interval_of_its_thread() {
         const MS: f64 = 1e6;
         let time = |ms: f64| Cost { ns: ms * MS, ..Cost::default() };
         let lines = |n: f64| Cost { private_lines: n, ..Cost::default() };
         let mut intervals = Intervals::default();
-        // Thread 1 runs for 4 + 4 + 2 ms at two places, and 3 lines come in; then for 10 ms. Thread 2 meanwhile 1 ms.
+        // Thread 1 runs for 4 + 4 + 2 ms at two places, with 3 lines; then for 10 ms. Thread 2 meanwhile 1 ms.
         for (thread, cost, place) in [
             (1, time(4.0), 7),
             (1, time(4.0), 8),
@@ -321,7 +322,7 @@ mod tests {
         let first = interval(10.0, 3.0, &[(7, 6.0), (8, 4.0)]);
         assert_eq!(intervals.closed, [(1, first), (1, interval(10.0, 4.0, &[(8, 10.0)]))]);
         assert_eq!(intervals.open[&2], interval(1.0, 5.0, &[(9, 1.0)]));
-        // Too many: each two of a thread become one, and new ones are as long.
+        // Too many: pairs of a thread are merged, and new intervals are as long.
         intervals.add(2, time(9.0), 9);
         intervals.merge();
         let both = interval(20.0, 7.0, &[(7, 6.0), (8, 14.0)]);
@@ -332,6 +333,7 @@ mod tests {
         assert_eq!((intervals.closed.len(), intervals.places), (3, 4));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn buffers_of_several_cpus_are_put_in_order() {
         // One CPU saw the mapping, another one, read first, the sample.
@@ -339,10 +341,11 @@ mod tests {
         let map = [golden::map(10, 8, 0x1000, 0x1000, 0, 99, "/bin/a")];
         let places = taken(&[(&sample, 7), (&map, LATER)]);
         assert_eq!((at(&places, "/bin/a").len(), places.elsewhere_ns), (1, 0.0));
-        // Had it been looked at at once, it would have fallen nowhere.
+        // Processed at once, it would have no place.
         assert_eq!(taken(&[(&sample, 9), (&map, LATER)]).elsewhere_ns, 1.0);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn children_have_their_parents_code_until_they_execute_another() {
         let places = taken(&[(

@@ -1,4 +1,4 @@
-//! Records of a sampling buffer, as `perf_event_open(2)` lays them out for what [`super::Sampler`] asks for.
+//! Records of a sampling buffer in the layout of `perf_event_open(2)` for the options of [`super::Sampler`].
 //!
 //! Each sample is id, address, process and thread, time, period; every other record ends with process and thread,
 //! time, id.
@@ -13,17 +13,17 @@ use std::path::PathBuf;
 
 /// Bytes of a record's header: type, flags, size.
 const HEADER: usize = 8;
-/// Bytes at the end of each record that is no sample.
+/// Bytes at the end of each record other than a sample.
 const TRAILER: usize = 24;
 
-/// A part of a file that is mapped to be executed.
+/// A part of a file mapped for execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
-    /// Where `start` lies in the file, bytes.
+    /// Offset of `start` in the file, bytes.
     pub offset: u64,
     /// The file.
     pub file: MappedFile,
@@ -32,11 +32,11 @@ pub struct Mapping {
 /// Which file it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
-    /// As the kernel names it; `//anon` and `[vdso]` are none.
+    /// The kernel's name; `//anon` and `[vdso]` are no files.
     pub path: PathBuf,
-    /// Major and minor number of the device that holds it.
+    /// Major and minor number of its device.
     pub device: (u32, u32),
-    /// Its inode; 0 for what is no file.
+    /// Its inode; 0 if it is no file.
     pub inode: u64,
 }
 
@@ -45,11 +45,11 @@ pub struct MappedFile {
 pub enum What {
     /// An event reached its period.
     Sample {
-        /// Which event, as the kernel numbers it.
+        /// The kernel's number of the event.
         event: u64,
         /// The instruction.
         address: u64,
-        /// What was counted since the last one.
+        /// Counts since the last one.
         period: u64,
         /// The thread.
         thread: u32,
@@ -58,11 +58,11 @@ pub enum What {
     Map(Mapping),
     /// The process executes another program from here on.
     Exec,
-    /// The process, or one more thread of it, began; its parent.
+    /// The process, or a further thread of it, started; its parent.
     Fork(u32),
     /// A thread of it ended.
     Exit,
-    /// So many records were lost because nobody read them in time.
+    /// This many records were lost because they were not read in time.
     Lost(u64),
 }
 
@@ -77,18 +77,17 @@ pub struct Record {
     pub what: What,
 }
 
-/// What a piece of a buffer holds.
+/// Content of a piece of a buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// In the order of the buffer, which is not always that of time.
+    /// In the order of the buffer, which may differ from that of time.
     pub records: Vec<Record>,
-    /// Records that are shorter than they say, or than their kind needs.
+    /// Records shorter than declared, or than their kind needs.
     pub damaged: u64,
 }
 
 impl Records {
-    /// Takes a buffer apart. Kinds that are not known are left out; behind a size that cannot be, the rest is lost:
-    /// one damaged record.
+    /// Parses a buffer. Unknown kinds are skipped; after an impossible size the rest is lost, as one damaged record.
     pub fn parse(mut bytes: &[u8]) -> Self {
         let mut all = Self::default();
         while !bytes.is_empty() {
@@ -108,7 +107,7 @@ impl Records {
     }
 }
 
-/// A record that has no room for what its kind has.
+/// A record without room for its kind's fields.
 struct Short;
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Short> {
@@ -123,7 +122,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Short> {
     field(bytes, at).map(u64::from_ne_bytes)
 }
 
-/// A record with its header: nothing where its kind does not matter.
+/// A record with its header: empty for irrelevant kinds.
 fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
     let (kind, misc) = (u32_at(bytes, 0)?, u16::from_ne_bytes(field(bytes, 4)?));
     let body = &bytes[HEADER..];
@@ -132,7 +131,7 @@ fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
         let what = What::Sample { event, address, period, thread: u32_at(body, 20)? };
         return Ok(Some(Record { time: u64_at(body, 24)?, pid: u32_at(body, 16)?, what }));
     }
-    // A record without the trailer's room has none of its own either.
+    // A record too short for the trailer has none.
     let own = body.len().checked_sub(TRAILER).ok_or(Short)?;
     let (own, trailer) = body.split_at(own);
     let (mut pid, time) = (u32_at(trailer, 0)?, u64_at(trailer, 8)?);
@@ -247,7 +246,7 @@ mod tests {
         let expected = [
             (10, 1, What::Exec),
             (10, 2, What::Map(Mapping { start: 0x40_0000, end: 0x40_2000, offset: 0x1000, file })),
-            // A thread that gives itself another name executes the same program.
+            // A thread that only changes its name executes the same program.
             (10, 4, What::Sample { event: 5, address: 0x40_0123, period: 1_000_000, thread: 10 }),
             (11, 5, What::Fork(10)),
             (11, 6, What::Exit),
@@ -257,6 +256,7 @@ mod tests {
         assert_eq!((records, damaged), (expected, 0));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_cut_off_is_damaged_and_the_rest_is_not() {
         let whole = golden::sample(10, 4, 5, 0x40_0123, 1);
@@ -264,7 +264,7 @@ mod tests {
             let found = Records::parse(&[&golden::exec(1, 1)[..], &whole[..cut]].concat());
             assert_eq!((found.records.len(), found.damaged), (1, 1), "{cut}");
         }
-        // One that says that it is shorter than its kind is: what follows stands where it ends.
+        // One that claims to be shorter than its kind: the next follows at its end.
         let mut short = whole.clone();
         short.truncate(40);
         short[6..8].copy_from_slice(&40_u16.to_ne_bytes());
@@ -277,6 +277,7 @@ mod tests {
     }
 
     proptest! {
+        /// Holds compile/regions.
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let found = Records::parse(&bytes);

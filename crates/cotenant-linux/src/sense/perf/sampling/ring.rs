@@ -1,5 +1,4 @@
-//! The buffer into which the kernel writes what it samples on one CPU, and from which it is read
-//! (`perf_event_open(2)`, "MMAP layout").
+//! The buffer of the kernel's samples on one CPU (`perf_event_open(2)`, "MMAP layout").
 
 use crate::sys::{Mapping, page_size};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
@@ -8,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A mapped buffer: a page of the kernel's figures, and a power of two of pages of records, around and around.
+/// A mapped ring buffer: a page of the kernel's figures, and a power of two of pages of records.
 #[derive(Debug)]
 pub struct Ring {
     memory: Mapping,
@@ -18,10 +17,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps the buffer of an event, with so many pages of records.
+    /// Maps an event's buffer with this many pages of records.
     ///
     /// # Errors
-    /// `EINVAL` where `pages` is no power of two; `EPERM` where more memory is locked than `perf_event_mlock_kb` and
+    /// `EINVAL` if `pages` is not a power of two; `EPERM` if more memory is locked than `perf_event_mlock_kb` and
     /// `RLIMIT_MEMLOCK` allow.
     pub fn map(event: BorrowedFd<'_>, pages: usize) -> io::Result<Self> {
         if !pages.is_power_of_two() {
@@ -31,8 +30,8 @@ impl Ring {
         Ok(Self { memory: Mapping::new(event, page + size, true)?, page, size })
     }
 
-    /// Appends what was written since the last time, and gives its room back to the kernel. False where the figures
-    /// cannot be: then all is thrown away.
+    /// Appends new data, and returns their space to the kernel. False for impossible figures: then everything is
+    /// discarded.
     pub fn read(&mut self, into: &mut Vec<u8>) -> bool {
         // SAFETY: both fields are aligned and in the mapping, which lives as long as `self`; the kernel accesses them
         // as single words.
@@ -72,7 +71,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    /// A buffer in a file, written as the kernel writes.
+    /// A buffer in a file, written like the kernel's.
     struct Fake {
         file: File,
         head: u64,
@@ -116,10 +115,11 @@ mod tests {
         }
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_wraps_around_is_read_in_one_piece() {
         let mut fake = Fake::new(1);
-        // The end of the buffer falls into each place of the record once, and so does the end of all numbers.
+        // The end of the buffer falls on each position of the record once, and so does the wrap-around of numbers.
         let record = golden::map(10, 2, 0x40_0000, 0x2000, 0x1000, 99, "/bin/walk");
         for end in [fake.size * 3, 0] {
             for before in 0..=record.len() as u64 {

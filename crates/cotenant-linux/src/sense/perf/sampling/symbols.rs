@@ -1,7 +1,7 @@
 //! From places in files to functions and lines, by the files' symbols and debug information.
 //!
-//! A program that is watched decides what stands in its file. Parsers of debug information recurse as deeply as it
-//! does, take many times its memory, and as long as it likes; so a child reads it ([`confined`]).
+//! An observed program controls its file. Parsers of debug information recurse as deeply, and take as much memory and
+//! time, as it demands; so a child process reads it ([`confined`]).
 
 use super::record::MappedFile;
 use crate::bounded;
@@ -21,37 +21,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where distributions put debug information that was taken out of programs, by build id.
+/// Distributions' folder of separate debug information, by build id.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
-/// Memory for one file's symbols, besides what is mapped of it. A program of 119 MB with debug information takes 94 MB
-/// with that; compressed sections take their whole length.
+/// Memory for one file's symbols, besides mapped parts. A program of 119 MB with debug information takes 94 MB with
+/// that; compressed sections take their whole length.
 const MEMORY: u64 = 1 << 30;
 /// Time for one file. One of 119 MB takes 0.7 s, without optimisation.
 const TIME: Duration = Duration::from_secs(60);
-/// Bytes of a name: those of templates have thousands.
+/// Limit of a name in bytes: those of templates have thousands.
 const NAME: usize = 64 << 10;
 
-/// Where in the source.
+/// A place in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLine {
-    /// The function as the linker knows it; of inlined code the one that it was written in.
+    /// The function's linker name; for inlined code the one of its source.
     pub function: Option<String>,
-    /// The same as a reader knows it, with namespaces and parameters.
+    /// The same for readers, with namespaces and parameters.
     pub shown: Option<String>,
     /// The source file.
     pub file: Option<String>,
     /// The line in it, from 1.
     pub line: Option<u32>,
-    /// The symbol that holds it, as the linker knows it: of inlined code the function that it was inlined into.
+    /// The enclosing symbol's linker name: for inlined code the function that contains it.
     pub symbol: Option<String>,
 }
 
-/// What stands at these places of a file, in their order, if that is known until then. All is absent where nothing
-/// tells.
+/// Source lines of these places of a file, in their order, if known until then. Everything is absent without debug
+/// information.
 ///
 /// # Errors
-/// The file and what is wrong with it, as one line.
+/// The file and its fault, as one line.
 pub fn source_lines(file: &MappedFile, offsets: &[u64], until: Instant) -> Result<Vec<SourceLine>, String> {
     let time = TIME.min(until.saturating_duration_since(Instant::now()));
     within(file, offsets, MEMORY, time)
@@ -73,24 +73,24 @@ fn within(file: &MappedFile, offsets: &[u64], memory: u64, time: Duration) -> Re
     lines.map_err(wrong)
 }
 
-/// Bytes of a file, for as long as the child lives that reads it.
+/// Bytes of a file, valid for the lifetime of the reading child.
 type Bytes = EndianSlice<'static, RunTimeEndian>;
 type Dwarf = gimli::Dwarf<Bytes>;
 
 /// The symbols of a file.
 struct Symbols {
-    /// First byte, bytes, and address of what is loaded.
+    /// First byte, bytes, and address of a loaded part.
     segments: Vec<(u64, u64, u64)>,
     names: SymbolMap<SymbolMapName<'static>>,
     lines: Context<Bytes>,
-    /// Debug information that lies beside the program, in one file.
+    /// Separate debug information in one file.
     package: Option<DwarfPackage<Bytes>>,
 }
 
 impl Symbols {
     fn of(file: &MappedFile) -> Result<Self, String> {
         let open = bounded::program(&file.path).map_err(|e| e.to_string())?;
-        // Where the kernel and `stat` name devices alike, which they do not on overlays and btrfs.
+        // On file systems where the kernel and `stat` number devices alike, unlike overlays and btrfs.
         let meta = open.metadata().map_err(|e| e.to_string())?;
         if device(&meta) == file.device && meta.ino() != file.inode {
             return Err("it was replaced by another file since it ran".to_owned());
@@ -117,7 +117,7 @@ impl Symbols {
         })
     }
 
-    /// What stands at a place in the file.
+    /// Source line of a place in the file.
     fn at(&self, offset: u64) -> SourceLine {
         let segment =
             self.segments.iter().find(|(first, bytes, _)| (*first..first.saturating_add(*bytes)).contains(&offset));
@@ -153,7 +153,7 @@ impl Symbols {
         found
     }
 
-    /// The debug information of a unit that lies in another file.
+    /// The debug information of a unit in another file.
     fn split(&self, load: &SplitDwarfLoad<Bytes>) -> Option<Arc<Dwarf>> {
         if let Some(unit) = self.package.as_ref().and_then(|package| package.find_cu(load.dwo_id, &load.parent).ok()?) {
             return Some(Arc::new(unit));
@@ -171,12 +171,12 @@ impl Symbols {
     }
 }
 
-/// A symbol as a reader knows it, with namespaces and parameters.
+/// A symbol for readers, with namespaces and parameters.
 pub fn shown(symbol: &str) -> String {
     readable(symbol, None)
 }
 
-/// Without the beginning that all manglings have, `f` is a function of C, and no `float`.
+/// Without the common prefix of manglings, `f` is a function of C, not `float`.
 fn readable(name: &str, language: Option<gimli::DwLang>) -> String {
     if name.starts_with('_') { addr2line::demangle_auto(name.into(), language).into_owned() } else { name.to_owned() }
 }
@@ -187,7 +187,7 @@ fn read_package(path: &Path) -> Option<DwarfPackage<Bytes>> {
     DwarfPackage::load(|id| section(&elf, id.dwo_name()).map_err(|_| gimli::Error::Io), none).ok()
 }
 
-/// A file that a program names, or whose name follows from its own: a device is not even opened.
+/// A file named by a program, or derived from its name: a device is not even opened.
 fn parse_beside(path: &Path) -> Option<object::File<'static>> {
     fs::metadata(path).ok().filter(Metadata::is_file)?;
     parse(&bounded::program(path).ok()?).ok()
@@ -218,7 +218,7 @@ fn device(meta: &Metadata) -> (u32, u32) {
     (libc::major(meta.dev()), libc::minor(meta.dev()))
 }
 
-/// The file with the debug information of a program that has none itself.
+/// The file with a program's separate debug information.
 fn debug_file(program: &File) -> Option<PathBuf> {
     let id = executable::build_id(program)?;
     let (folder, name) = id.split_at_checked(2).filter(|(_, name)| !name.is_empty())?;
@@ -235,7 +235,7 @@ mod tests {
         std::hint::black_box(x) * 3
     }
 
-    /// Where an address of this program lies in its file.
+    /// The place of an address of this program in its file.
     fn place(address: u64) -> (MappedFile, u64) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let found = maps.lines().find_map(|line| {
@@ -282,7 +282,7 @@ mod tests {
         assert!(error(inode).starts_with(&path.display().to_string()), "{}", error(inode));
         assert!(error(inode + 1).contains("replaced"), "{}", error(inode + 1));
         assert!(read(Path::new("/proc/nonexistent/program"), 1).unwrap_err().contains("No such file"));
-        // Cut anywhere in its headers: never a panic.
+        // Truncated anywhere in its headers: never a panic.
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         for cut in [0, 3, 40, 64, 100, 500, 5_000] {
             dir.write("cut", &whole[..cut]);
@@ -298,15 +298,15 @@ mod tests {
     const PROGBITS: u32 = 1;
     const COMPRESSED: u64 = 1 << 11;
 
-    /// What is found at the 16th byte of a program in at most so many MiB.
+    /// The source line of a program's 16th byte, within this many MiB.
     fn found(dir: &TempDir, bytes: &[u8], mib: u64) -> Result<SourceLine, String> {
         dir.write("program", bytes);
         let file = MappedFile { path: dir.path().join("program"), device: (0, 0), inode: 0 };
         Ok(within(&file, &[16], mib << 20, TIME)?.remove(0))
     }
 
-    /// Debug information: a unit over the first page with these attributes besides, and what is in it. Codes above 1
-    /// are those of `more`.
+    /// Debug information: a unit over the first page with these further attributes, and its content. Codes above 1 are
+    /// those of `more`.
     fn dwarf(attributes: &[u8], values: &[u8], more: &[u8], children: &[u8]) -> [Vec<u8>; 2] {
         const PAGE: [[u8; 8]; 2] = [0x1000_u64.to_le_bytes(); 2];
         let abbreviations = [&[1, 0x11, 1, 0x11, 1, 0x12, 7], attributes, &[0, 0], more, &[0]].concat();
@@ -318,7 +318,7 @@ mod tests {
         elf(&[(".debug_abbrev", PROGBITS, 0, abbreviations, 0), (".debug_info", PROGBITS, 0, info, 0)])
     }
 
-    /// The function "f", and these entries in it; code 3 is code that was inlined and has entries of its own.
+    /// The function "f" with these entries; code 3 is inlined code with entries of its own.
     fn function(children: &[u8]) -> [Vec<u8>; 2] {
         let page = [0x1000_u64.to_le_bytes(); 2].concat();
         let more = [2, 0x2e, 1, 0x03, 8, 0x11, 1, 0x12, 7, 0, 0, 3, 0x1d, 1, 0, 0];
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn what_is_small_only_on_disk_takes_no_memory() {
         let dir = TempDir::new("inflates");
-        // 1024 times: a zero, 128 Ki times. Where the memory ends, it says that this is no zstd.
+        // 1024 times: a zero, 128 Ki times. At the end of memory, it is reported as invalid zstd.
         let block = |last: u32| (last | 1 << 1 | (128 << 10) << 3).to_le_bytes();
         let blocks: Vec<u8> =
             (1..=1024).flat_map(|n| block(u32::from(n == 1024)).into_iter().take(3).chain([0])).collect();
@@ -370,10 +370,10 @@ mod tests {
         assert_eq!(found(&dir, &with(&symbol(3, 99), 0), 16), Ok(SourceLine::default()), "a name without end");
         let why = found(&dir, &with(&symbol(1, 99).repeat(1 << 20), 0), 16).unwrap_err();
         assert!(why.ends_with("takes more than 16 MiB"), "{why}");
-        // 2^32 of them, and their file does not end there.
+        // 2^32 of them, beyond the end of their file.
         let why = found(&dir, &with(&symbol(1, 99), 24 << 32), 16).unwrap_err();
         assert!(why.contains("symbol"), "{why}");
-        // A table of holes: nothing of it is in memory that is ours.
+        // A sparse table, which takes none of our memory.
         let path = dir.path().join("program");
         dir.write("program", with(&symbol(1, 99), 24 << 23));
         File::options().write(true).open(&path).unwrap().set_len(300 << 20).unwrap();
@@ -391,7 +391,7 @@ mod tests {
         pipe("program.dwp");
         pipe("split");
         assert_eq!(found(&dir, &with_debug(&function(&[])), 64).unwrap().function.as_deref(), Some("f"));
-        // The unit says that the rest of it is in that file: its name, folder and number.
+        // The unit refers to that file for its rest: name, folder and number.
         let attributes = [0xb0, 0x42, 8, 0x1b, 8, 0xb1, 0x42, 7];
         let values = [b"split\0", dir.path().as_os_str().as_bytes(), &[0; 9]].concat();
         assert_eq!(found(&dir, &with_debug(&dwarf(&attributes, &values, &[], &[0])), 64), Ok(SourceLine::default()));

@@ -1,4 +1,4 @@
-//! Firmware, kernels and containers that contradict themselves, or say less than others.
+//! Contradictory or incomplete information from firmware, kernels and containers.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn firmware_that_contradicts_itself_still_makes_a_machine() {
     assert!(found.notes[0].contains("the L2 Unified cache of CPUs 1,3 contradicts"), "{:?}", found.notes);
 }
 
-/// `n` CPUs of one package, each a core, below a list of those that are online.
+/// `n` CPUs of one package, each a core, with a list of online ones.
 fn with_online(name: &str, n: u32, online: &str) -> Dump {
     let dump = simple(name, n);
     dump.write("sys/devices/system/cpu/online", online);
@@ -37,11 +37,11 @@ fn what_the_kernel_lets_us_use_is_online() {
     let found = dump.read().unwrap();
     assert_eq!((usable(&found), found.topology.online().to_string()), ("5".to_owned(), "0-2,4-7".to_owned()));
     assert!(found.notes[0].contains("/online says 0, but this process may run on CPUs 5"), "{:?}", found.notes);
-    // Some of them are in the list by chance.
+    // Some of them are accidentally in the list.
     dump.write("sys/devices/system/cpu/online", "0-1\n");
     dump.write("sys/fs/cgroup/cpuset.cpus.effective", "1-2\n");
     assert_eq!(usable(&dump.read().unwrap()), "1-2");
-    // No cpuset can be seen: its own mask decides.
+    // No visible cpuset: its own mask decides.
     let dump = with_online("renumbered-mask", 8, "0-1\n");
     dump.write("proc/self/status", "Cpus_allowed_list:\t6-7\n");
     let found = dump.read().unwrap();
@@ -79,13 +79,13 @@ fn a_containers_own_group_is_the_one_that_is_mounted() {
         dump.write("sys/fs/cgroup/cpuset/inner/cpuset.cpus", "3\n");
         assert_eq!(usable(&dump.read().unwrap()), "3", "{name}");
     }
-    // Its group is nowhere to be seen: its mask is what is left.
+    // Its group is invisible: its mask remains.
     let dump = simple("no-group", 8);
     dump.write("proc/self/cpuset", "/docker/abc\n");
     dump.write("proc/self/status", "Cpus_allowed_list:\t4-5\nMems_allowed_list:\t0\n");
     dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n");
     assert_eq!(usable(&dump.read().unwrap()), "4-5");
-    // Another one's is: what allows nothing that we may use is not ours.
+    // Another group is visible: one that allows none of our CPUs is not ours.
     dump.write("sys/fs/cgroup/cpuset/docker/abc/cpuset.cpus", "9\n");
     let found = dump.read().unwrap();
     assert_eq!(usable(&found), "4-5");
@@ -180,7 +180,7 @@ fn clusters_that_share_a_cache_and_memory_are_one_package() {
         assert_eq!(parts_of(&found, Kind::Cluster), ["0-1", "2-3"]);
         assert!(found.notes[0].starts_with("the 2 packages of CPUs 0-3 share a cache"), "{:?}", found.notes);
     }
-    // Each CPU a package, as hypervisors tell that were given no topology.
+    // Each CPU a package, as in hypervisors without a configured topology.
     let dump = simple("vcpus", 3);
     for cpu in 0..3 {
         dump.cpu(cpu, "topology/package_cpus", &format!("{:x}\n", 1 << cpu));
@@ -212,7 +212,7 @@ fn clusters_of_different_designs_are_one_package() {
     let found = phone("phone", ["03", "08"], &["f"]);
     assert_eq!(parts_of(&found, Kind::Package), ["0-3"]);
     assert_eq!((parts_of(&found, Kind::Cluster).join(" "), found.topology.llc_domains().len()), ("0-1 2-3".into(), 1));
-    // Of one design, and of different speed.
+    // Of one design with different speeds.
     let dump = Dump::new("tiers", &[]);
     for cpu in 0..4 {
         dump.cpu(cpu, "topology/core_siblings", if cpu < 2 { "3\n" } else { "c\n" });
@@ -259,7 +259,7 @@ fn kinds_of_cores_are_by_their_design() {
         dump.cpu(cpu, "cpu_capacity", &format!("{capacity}\n"));
     }
     dump.cpu(5, "cpu_capacity", "1000\n");
-    // Where one has it from elsewhere.
+    // The last CPU has its design from another file.
     dump.write("proc/cpuinfo", "processor : 5\nCPU implementer : 0x41\nCPU part : 0xd85\n");
     let topology = dump.read().unwrap().topology;
     let classes: Vec<_> = topology.cpus().iter().map(|cpu| cpu.efficiency_class).collect();

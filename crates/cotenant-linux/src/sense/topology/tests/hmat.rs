@@ -1,9 +1,9 @@
-//! Machines whose firmware tells how fast memory is, more or less: what is read of them, as `cotenant topo` shows it.
+//! Machines with more or less of HMAT: the result as shown by `cotenant topo`.
 
 use super::Dump;
 use cotenant_model::topology::render;
 
-/// Four CPUs on two nodes and a third of memory alone, which is nearer to the first one.
+/// Four CPUs on two nodes and a third, memory-only one, nearer to the first.
 fn three_nodes(name: &str) -> Dump {
     let dump = super::simple(name, 4);
     for (node, map, row) in [(0, "3", "10 21 14"), (1, "c", "21 10 28"), (2, "0", "14 28 10")] {
@@ -16,8 +16,8 @@ fn three_nodes(name: &str) -> Dump {
     dump
 }
 
-/// What node `of` says of its nearest ones; `values` are read and write latency (ns), read and write bandwidth
-/// (MB/s), absent where empty.
+/// Node `of`'s figures for its nearest ones; `values` are read and write latency (ns), read and write bandwidth (MB/s),
+/// absent if empty.
 fn tell(dump: &Dump, of: u32, class: u32, initiators: &[u32], values: [&str; 4]) {
     let folder = format!("sys/devices/system/node/node{of}/access{class}/initiators");
     for initiator in initiators {
@@ -45,13 +45,14 @@ Distances (SLIT, 10 = local), from CPUs of the row to memory of the column:
   node 2      14      28      10
 ";
 
+/// Holds place/mesh.
 #[test]
 fn latencies_of_all_nodes_are_the_distance() {
     let dump = three_nodes("hmat-all");
     tell(&dump, 0, 1, &[0], ["100", "110", "120000", "60000"]);
     tell(&dump, 1, 1, &[1], ["100", "100", "120000", "120000"]);
     tell(&dump, 2, 1, &[0], ["250", "", "30000", ""]);
-    // A device next to the memory is nearer than any CPU: not what threads see.
+    // A device beside the memory is nearer than any CPU: threads do not see that.
     tell(&dump, 2, 0, &[2], ["5", "5", "99999", "99999"]);
     let expected = "\
 Distances (ns, the firmware's HMAT), from CPUs of the row to memory of the column:
@@ -66,15 +67,17 @@ Node 2 from node 0 (HMAT): 250 ns, 30 GB/s
     assert_eq!(shown(&dump), (expected.to_owned(), vec![]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn none_is_the_slit() {
     assert_eq!(shown(&three_nodes("hmat-none")), (SLIT.to_owned(), vec![]));
-    // Folders without values, as some kernels make them.
+    // Empty folders, as created by some kernels.
     let dump = three_nodes("hmat-empty");
     (0..3).for_each(|node| tell(&dump, node, 0, &[], [""; 4]));
     assert_eq!(shown(&dump), (SLIT.to_owned(), vec![]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn a_part_is_shown_and_not_mixed_with_the_slit() {
     let dump = three_nodes("hmat-part");
@@ -88,6 +91,7 @@ Node 2 from node 0,1 (HMAT): 30 GB/s (writes 20 GB/s)
     assert_eq!(shown(&dump), (format!("{SLIT}{told}"), vec![note.to_owned()]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn zeros_and_absurd_values_tell_nothing() {
     let dump = three_nodes("hmat-absurd");
@@ -116,6 +120,7 @@ fn one_node_needs_no_distance() {
     assert!(render::text(&found.topology).contains("Node 0 from node 0 (HMAT): 90 ns"));
 }
 
+/// Holds place/mesh.
 #[test]
 fn what_is_gathered_tells_the_same() {
     let dump = three_nodes("hmat-gather");

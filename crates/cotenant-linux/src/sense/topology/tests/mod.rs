@@ -5,7 +5,7 @@ use super::*;
 use cotenant_model::topology::{CacheType, Kind};
 use std::path::PathBuf;
 
-/// A root made of a few files; removed with the value.
+/// A root of a few files, removed on drop.
 struct Dump(PathBuf);
 
 impl Dump {
@@ -72,7 +72,7 @@ fn cgroup_2_forbids() {
         (found.topology.online().to_string(), found.topology.usable().to_string()),
         ("0-3".into(), "1-2".into())
     );
-    // Mounted elsewhere, found through /proc/mounts; v1 beside v2, whose controllers do not name cpuset.
+    // Mounted elsewhere, found through /proc/mounts; v1 beside v2, whose controllers do not include cpuset.
     let dump = simple("cgroup-mounts", 4);
     dump.write("proc/mounts", "c2 /run/c2 cgroup2 rw 0 0\nc1 /run/c1 cgroup rw,cpuset 0 0\n");
     dump.write("run/c2/cgroup.controllers", "hugetlb\n");

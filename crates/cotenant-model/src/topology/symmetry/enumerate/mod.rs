@@ -1,9 +1,9 @@
-//! Mapping classes one by one, without ever holding more than the current one.
+//! Mapping classes one by one, holding only the current one.
 //!
-//! A canonical mapping is the least of its class, so in it the strings of interchangeable siblings ascend. The leaves
-//! of the tree are assigned from first to last, each with every slot that keeps them ascending, so no two members of
-//! a class under the tree's symmetries are ever visited; symmetries between units and between applications that are
-//! alike are few and filter what comes out.
+//! A canonical mapping is the least of its class, so that the strings of interchangeable siblings ascend in it. Leaves
+//! are assigned from first to last, each with every slot that keeps them ascending, so that no two members of a class
+//! under the tree's symmetries are ever visited. Symmetries between units and between equivalent applications are few
+//! and filter the results.
 
 use super::count::{self, Count, Tenant};
 use super::{FREE, Labels, Slot, Symmetry, balances};
@@ -11,8 +11,7 @@ use crate::Topology;
 use crate::topology::Kind;
 use std::collections::BTreeMap;
 
-/// Most permutations of applications that are alike; where there are more, only some of the applications are taken to
-/// be alike.
+/// Limit of permutations of equivalent applications; beyond it, only some applications count as equivalent.
 const MAX_LIKE: usize = 5_040;
 
 /// All mapping classes of some tenants on a machine; tenant `i` is slot `i`.
@@ -23,18 +22,18 @@ pub struct Enumeration<'t> {
     balanced: bool,
     exact: bool,
     plan: Plan,
-    /// Per leaf, per tenant: whether it may stand there.
+    /// Per leaf and tenant: whether it may use the leaf.
     allowed: Vec<Vec<bool>>,
     restricted: bool,
-    /// Permutations of tenants that are alike (slot to its new slot), identity included.
+    /// Permutations of equivalent tenants (slot to its new slot), identity included.
     exchanges: Vec<Vec<Slot>>,
-    /// Per tenant: the one before it among its likes.
+    /// Per tenant: the previous equivalent one.
     before: Vec<Option<usize>>,
 }
 
 impl<'t> Enumeration<'t> {
-    /// Of tenants on a machine. Symmetries preserve the labels and where each tenant may stand. With `balanced`, only
-    /// the classes where each tenant alone is balanced ([`Symmetry::is_balanced`]).
+    /// For tenants on a machine. Symmetries preserve the labels and each tenant's allowed CPUs. With `balanced`, only
+    /// classes in which each tenant alone is balanced ([`Symmetry::is_balanced`]).
     pub fn new(topology: &'t Topology, labels: &Labels, tenants: Vec<Tenant>, balanced: bool) -> Self {
         let mut labels = labels.clone();
         if tenants.iter().any(|t| t.allowed.is_some()) {
@@ -49,7 +48,7 @@ impl<'t> Enumeration<'t> {
         Self::of(Symmetry::with_labels(topology, &labels), tenants, balanced)
     }
 
-    /// Of tenants on a machine whose symmetries are known to preserve where each of them may stand.
+    /// For tenants on a machine whose symmetries are known to preserve each tenant's allowed CPUs.
     pub(super) fn of(symmetry: Symmetry<'t>, tenants: Vec<Tenant>, balanced: bool) -> Self {
         let plan = Plan::new(&symmetry);
         let (exchanges, before, all) = exchanges(&tenants);
@@ -71,7 +70,7 @@ impl<'t> Enumeration<'t> {
         found
     }
 
-    /// The symmetries that make mappings one class, apart from exchanges of tenants.
+    /// The symmetries that define classes, apart from exchanges of tenants.
     pub fn symmetry(&self) -> &Symmetry<'t> {
         &self.symmetry
     }
@@ -81,15 +80,15 @@ impl<'t> Enumeration<'t> {
         &self.tenants
     }
 
-    /// Whether only classes where each tenant alone is balanced are meant.
+    /// Whether only classes with each tenant alone balanced count.
     pub fn is_balanced(&self) -> bool {
         self.balanced
     }
 
-    /// Whether a tenant may stand on the CPU at an index of [`Symmetry::cpus`].
+    /// Whether a tenant may use the CPU at an index of [`Symmetry::cpus`].
     ///
     /// # Panics
-    /// Where there is no such CPU or tenant.
+    /// If there is no such CPU or tenant.
     pub fn admits(&self, at: usize, tenant: usize) -> bool {
         let cpu = self.symmetry.cpus[at];
         let allowed = &self.tenants[tenant].allowed;
@@ -105,7 +104,7 @@ impl<'t> Enumeration<'t> {
     /// The representative of a mapping's class.
     ///
     /// # Panics
-    /// Where `mapping` has not one slot for each of [`Symmetry::cpus`].
+    /// If `mapping` does not have one slot for each of [`Symmetry::cpus`].
     pub fn canonical(&self, mapping: &[Slot]) -> Vec<Slot> {
         let exchanged = self.exchanges.iter().map(|to| {
             let moved: Vec<Slot> = mapping.iter().map(|&slot| to.get(slot as usize).copied().unwrap_or(slot)).collect();
@@ -115,8 +114,8 @@ impl<'t> Enumeration<'t> {
         exchanged.min_by_key(by_leaf).unwrap_or_else(|| self.symmetry.canonical(mapping))
     }
 
-    /// How many classes there are, without listing any: by Burnside's lemma and Pólya's theorem where that is
-    /// feasible, else a bound from below; `None` for balanced ones, which only enumeration counts.
+    /// Number of classes without listing any: by Burnside's lemma and Pólya's theorem if feasible, otherwise a lower
+    /// bound; `None` for balanced ones, which only enumeration counts.
     pub fn count(&self) -> Option<Count> {
         (!self.balanced).then(|| count::count(&self.symmetry, &self.tenants, &self.allowed, &self.exchanges))
     }
@@ -135,7 +134,7 @@ impl<'e, 't> IntoIterator for &'e Enumeration<'t> {
     }
 }
 
-/// All exchanges of tenants that are alike, whom each follows among its likes, and whether none was given up.
+/// All exchanges of equivalent tenants, each tenant's previous equivalent one, and whether all were kept.
 fn exchanges(tenants: &[Tenant]) -> (Vec<Vec<Slot>>, Vec<Option<usize>>, bool) {
     let mut found: Vec<Vec<Slot>> = vec![(0..tenants.len() as Slot).collect()];
     let mut before = vec![None; tenants.len()];
@@ -164,27 +163,27 @@ fn exchanges(tenants: &[Tenant]) -> (Vec<Vec<Slot>>, Vec<Option<usize>>, bool) {
     (found, before, all)
 }
 
-/// A sibling before it that a block must not be less than, as seen from one of its leaves.
+/// An earlier sibling that a block must not be less than, from the view of one of its leaves.
 #[derive(Clone, Copy, Debug)]
 struct Sibling {
-    /// Leaves from a leaf of the sibling to the corresponding one of the block.
+    /// Distance in leaves from the sibling's leaf to the corresponding one of the block.
     ahead: usize,
-    /// The index of the same sibling as seen from the leaf before; `None` at the first leaf of the block.
+    /// The index of the same sibling at the previous leaf; `None` at the first leaf of the block.
     as_before: Option<usize>,
 }
 
-/// The tree as the assignment of leaves needs it; per leaf in the order of [`Plan::leaves`].
+/// The tree in the form of the leaf assignment; per leaf in the order of [`Plan::leaves`].
 #[derive(Clone, Debug, Default)]
 struct Plan {
     /// Positions.
     leaves: Vec<u32>,
     siblings: Vec<Vec<Sibling>>,
-    /// The leaf before it that a leaf is never less than.
+    /// The earlier leaf that a leaf is never less than.
     head: Vec<Option<usize>>,
     /// The blocks that balance and end with the leaf: first leaf and index of level.
     ends: Vec<Vec<(usize, usize)>>,
     levels: Vec<(Kind, u8)>,
-    /// Resources that balance but do not nest in the tree are checked when all leaves are assigned.
+    /// Balancing resources outside of the tree are checked when all leaves are assigned.
     nests: bool,
 }
 
@@ -197,8 +196,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a block; `open` are the siblings that blocks around it, or itself, are compared with: first leaf of the
-    /// block, and how far ahead of the sibling it is. `head` is the head of its first leaf.
+    /// Adds a block; `open` are the siblings compared with it or the blocks around it: first leaf of the block, and its
+    /// distance from the sibling. `head` is the head of its first leaf.
     fn visit(&mut self, symmetry: &Symmetry, at: usize, open: &[(usize, usize)], head: Option<usize>) {
         let block = &symmetry.blocks[at];
         let start = self.leaves.len();
@@ -221,8 +220,8 @@ impl Plan {
                 let first = self.leaves.len();
                 let mut open = open.to_vec();
                 open.extend(sibling.map(|sibling| (first, first - sibling)));
-                // The first leaf of a class's first member is the block's first, or that of a class which nothing
-                // precedes.
+                // The first leaf of a class's first member is the block's first, or that of a class without a
+                // predecessor.
                 let head = sibling.or(head.filter(|_| c == 0));
                 self.visit(symmetry, child, &open, head);
                 sibling = Some(first);
@@ -246,9 +245,9 @@ pub struct Representatives<'e, 't> {
     assigned: Vec<usize>,
     /// Per leaf up to the next one to assign: whether the block is equal to each sibling so far.
     tied: Vec<Vec<bool>>,
-    /// How many of each slot are left to assign, free last.
+    /// Number of unassigned entries of each slot, free last.
     left: Vec<usize>,
-    /// Per level and tenant: what its used blocks hold, and the leaf that ends the first of them.
+    /// Per level and tenant: the contents of its used blocks, and the last leaf of the first of them.
     held: Vec<Vec<Option<(usize, usize)>>>,
     /// The least slot to try next; `None` when all is done.
     next: Option<usize>,
@@ -257,13 +256,13 @@ pub struct Representatives<'e, 't> {
 }
 
 impl<'e, 't> Representatives<'e, 't> {
-    /// Gives up after so many leaves have been tried: where few mappings are balanced, the next one may be far.
+    /// Stops after trying this many leaves: with few balanced mappings, the next one may be far.
     #[must_use]
     pub fn within(self, effort: u64) -> Self {
         Self { effort, ..self }
     }
 
-    /// Whether it gave up: there may be more classes than it yielded.
+    /// Whether it stopped early: there may be more classes.
     pub fn gave_up(&self) -> bool {
         self.effort == 0
     }
@@ -292,7 +291,7 @@ impl<'e, 't> Representatives<'e, 't> {
         self.tied.push(siblings.iter().map(tie).collect());
     }
 
-    /// Gives back the last leaf and goes on with the slot after its own.
+    /// Undoes the last leaf and continues with the slot after its own.
     fn back(&mut self) {
         self.tied.truncate(self.assigned.len());
         self.next = self.assigned.pop().map(|slot| {
@@ -301,24 +300,24 @@ impl<'e, 't> Representatives<'e, 't> {
         });
     }
 
-    /// The least slot from `from` on that the next leaf can have.
+    /// The least slot from `from` on that is valid for the next leaf.
     fn choose(&self, from: usize) -> Option<usize> {
         let (at, free) = (self.assigned.len(), self.of.tenants.len());
         let siblings = self.of.plan.siblings[at].iter().zip(&self.tied[at]).filter(|(_, tied)| **tied);
         let least = siblings.map(|(s, _)| self.assigned[at - s.ahead]).fold(from, usize::max);
         (least..=free).find(|&slot| {
-            // Of tenants that are alike, the first to stand is the first in number.
+            // Among equivalent tenants, the lowest number is placed first.
             let turn = |before: usize| self.left[before] < self.of.tenants[before].threads;
             let may = slot == free || self.of.allowed[at][slot] && self.of.before[slot].is_none_or(turn);
             self.left[slot] > 0 && may
         })
     }
 
-    /// Whether the leaves to come can take all that is left, as far as heads and allowed CPUs tell.
+    /// Whether the remaining leaves can take everything left, as far as heads and allowed CPUs show.
     fn rest_fits(&self) -> bool {
         let (plan, from, free) = (&self.of.plan, self.assigned.len(), self.of.tenants.len());
         let mut least = vec![0; plan.leaves.len()];
-        // Per slot: leaves that can take it; leaves whose least slot it is.
+        // Per slot: leaves that can take it; leaves with it as their least slot.
         let (mut takes, mut starts) = (vec![0; free], vec![0; free + 1]);
         for leaf in from..plan.leaves.len() {
             least[leaf] = plan.head[leaf].map_or(0, |head| self.assigned.get(head).copied().unwrap_or(least[head]));
@@ -335,8 +334,7 @@ impl<'e, 't> Representatives<'e, 't> {
         })
     }
 
-    /// Whether the blocks that end with the leaf just assigned hold as many threads of each tenant as those before
-    /// them.
+    /// Whether the blocks that end with the current leaf have as many threads of each tenant as the earlier ones.
     fn balances(&mut self) -> bool {
         let at = self.assigned.len() - 1;
         self.of.plan.ends[at].iter().all(|&(start, level)| {
@@ -344,7 +342,7 @@ impl<'e, 't> Representatives<'e, 't> {
                 let here = self.assigned[start..].iter().filter(|slot| **slot == tenant).count();
                 let known = &mut self.held[level][tenant];
                 match known {
-                    // What was set at this leaf or after it belongs to an assignment given back.
+                    // Values set at this leaf or later belong to an undone assignment.
                     Some((held, since)) if *since < start => here == 0 || here == *held,
                     _ => {
                         *known = (here > 0).then_some((here, at));
@@ -355,7 +353,7 @@ impl<'e, 't> Representatives<'e, 't> {
         })
     }
 
-    /// Whether the candidate is its class's representative, and balanced by what does not nest.
+    /// Whether the candidate is its class's representative, and balanced outside of the tree.
     fn stands(&self, mapping: &[Slot]) -> bool {
         let of = self.of;
         let least = of.symmetry.skeleton.len() * of.exchanges.len() == 1 || of.canonical(mapping) == mapping;
@@ -389,7 +387,7 @@ impl Iterator for Representatives<'_, '_> {
             };
             self.assigned.push(slot);
             self.left[slot] -= 1;
-            // Only a leaf above the least that its head leaves it takes more from what is to come than its own place.
+            // Only a leaf above its head's least takes more from the rest than its own place.
             let head = plan.head[at].map_or(0, |head| self.assigned[head]);
             let fits =
                 (slot == head && !self.of.restricted || self.rest_fits()) && (!self.of.balanced || self.balances());

@@ -13,7 +13,7 @@ fn like(threads: usize) -> Tenant {
     Tenant { threads, like: Some(0), ..Tenant::default() }
 }
 
-/// The classes of an enumeration, all of them, which agree with its count.
+/// Counts all classes of an enumeration, and checks its own count.
 fn classes(machine: &Topology, tenants: Vec<Tenant>) -> usize {
     let enumeration = Enumeration::new(machine, &Labels::default(), tenants, false);
     let found = enumeration.iter().count();
@@ -21,6 +21,7 @@ fn classes(machine: &Topology, tenants: Vec<Tenant>) -> usize {
     found
 }
 
+/// Holds place/classes.
 #[test]
 fn clovertown_by_hand() {
     let machine = clovertown();
@@ -28,13 +29,13 @@ fn clovertown_by_hand() {
     assert_eq!(classes(&machine, vec![anywhere(2)]), 3);
     let balanced = Enumeration::new(&machine, &Labels::default(), vec![anywhere(4)], true);
     assert_eq!((balanced.count(), balanced.iter().count()), (None, 3));
-    // Two programs of one thread: one cache, one package, or two packages, told apart or not.
+    // Two programs of one thread: one cache, one package, or two packages, distinguished or not.
     assert_eq!(classes(&machine, vec![anywhere(1), anywhere(1)]), 3);
     assert_eq!(classes(&machine, vec![like(1), like(1)]), 3);
-    // Two threads on a cache, and a third in their package or not; on two caches, and a third beside one of them or
-    // in the other package; in two packages, and a third beside one of them or on the cache next to it.
+    // Two threads on a cache, and a third in their package or not; on two caches, and a third next to one of them or in
+    // the other package; in two packages, and a third on the cache of one of them or on the next.
     assert_eq!(classes(&machine, vec![anywhere(2), anywhere(1)]), 2 + 2 + 2);
-    // All eight CPUs: by one program, by two halves, by eight programs that the 128 symmetries only ever move.
+    // All eight CPUs: one program, two halves, eight programs that the 128 symmetries only ever move.
     assert_eq!(classes(&machine, vec![anywhere(8)]), 1);
     assert_eq!(classes(&machine, vec![anywhere(4), anywhere(4)]), 5);
     assert_eq!(classes(&machine, vec![anywhere(1); 8]), 40_320 / 128);
@@ -45,15 +46,15 @@ fn clovertown_by_hand() {
 #[test]
 fn programs_that_are_alike_are_one_class_exchanged() {
     let machine = clovertown();
-    // By a listing of all permutations: four programs of two threads pair the CPUs in eight ways, 42 if they are told
-    // apart.
+    // By a listing of all permutations: four programs of two threads pair the CPUs in eight ways, 42 if they are
+    // distinguished.
     assert_eq!((classes(&machine, vec![anywhere(2); 4]), classes(&machine, vec![like(2); 4])), (42, 8));
     assert_eq!((classes(&machine, vec![anywhere(3); 2]), classes(&machine, vec![like(3); 2])), (13, 10));
-    // As many programs of one thread that are alike are one program of as many threads.
+    // As many equivalent programs of one thread are one program of as many threads.
     for n in 1..=6 {
         assert_eq!(classes(&machine, vec![like(1); n]), classes(&machine, vec![anywhere(n)]), "{n}");
     }
-    // Past 5,040 exchanges they are told apart, and this is said.
+    // Beyond 5,040 exchanges they are distinguished, which is reported.
     let many = Enumeration::new(&machine, &Labels::default(), vec![like(1); 8], false);
     assert!(!many.is_exact());
     assert_eq!(many.count(), Some(Count::Exactly(315)));
@@ -68,7 +69,7 @@ fn a_cpuset_breaks_the_symmetries_that_leave_it() {
     assert_eq!(classes(&machine, vec![only(2, "0-3")]), 2);
     // CPU 0 alone leaves its partner, the other cache and the other package to a second thread.
     assert_eq!(classes(&machine, vec![only(1, "0"), anywhere(1)]), 3);
-    // CPUs 0 and 4 are still exchanged, with their packages.
+    // CPUs 0 and 4 are still interchangeable, with their packages.
     assert_eq!(classes(&machine, vec![only(1, "0,4")]), 1);
     assert_eq!(classes(&machine, vec![only(3, "0,4")]), 0);
     assert_eq!(classes(&machine, vec![only(2, "0-1"), only(1, "1")]), 0);
@@ -80,6 +81,7 @@ fn a_cpuset_breaks_the_symmetries_that_leave_it() {
     }
 }
 
+/// Holds place/classes.
 #[test]
 fn counts_of_larger_machines_agree_with_what_is_listed() {
     let machines = [
@@ -98,7 +100,7 @@ fn counts_of_larger_machines_agree_with_what_is_listed() {
             assert!(classes(machine, threads.iter().map(|&n| like(n)).collect()) > 0, "{threads:?}");
         }
     }
-    // Against the plain count for one program, where listing is out of reach.
+    // Against the plain count for one program, where listing is infeasible.
     let epyc = Enumeration::new(&machines[2].0, &Labels::default(), vec![anywhere(20)], false);
     assert_eq!(epyc.count(), Some(Count::Exactly(u128::from(polya(&[8, 8], 20)))));
 }
@@ -109,11 +111,11 @@ fn what_is_too_large_is_not_listed() {
     let crowd = Enumeration::new(&machine, &Labels::default(), vec![anywhere(64); 16], false);
     let Some(Count::AtLeast(n)) = crowd.count() else { panic!("counted exactly") };
     assert!(n > 1 << 100);
-    // The first ones come at once all the same, each for itself.
+    // The first ones still come at once, all different.
     let some: Vec<_> = crowd.iter().take(100).collect();
     assert_eq!(some.iter().collect::<BTreeSet<_>>().len(), 100);
     assert!(some.iter().all(|mapping| crowd.canonical(mapping) == *mapping));
-    // The bound is one: not above the exact number where both are known.
+    // The bound is valid: at most the exact number where both are known.
     let small = clovertown();
     for tenants in [vec![anywhere(4)], vec![anywhere(3), anywhere(2)], vec![like(2), like(2), anywhere(1)]] {
         let e = Enumeration::new(&small, &Labels::default(), tenants, false);
@@ -127,6 +129,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// Written apart from the implementation: all mappings, all permutations of CPUs and of tenants, orbits as sets.
+    /// Promise place/classes: Classes of equivalent mappings are counted exactly; a mapping is called optimal only
+    /// where every class was evaluated, and none that was tried beats it.
     #[test]
     fn classes_are_the_orbits_of_all_mappings(
         machine in small_machine(),

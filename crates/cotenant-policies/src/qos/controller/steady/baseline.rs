@@ -1,4 +1,4 @@
-//! The baseline that pauses measure, whose doing misses are, and what is owed against the goal.
+//! The baseline from pauses, the cause of misses, and the debt against the goal.
 
 use super::blame::{DOUBT, FASTER, slowest};
 use super::{SteadyState, WAIT};
@@ -7,19 +7,19 @@ use crate::qos::phase::{Excess, Lasts, Phase, PhaseResult, Why, usable};
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// Answers beyond the goal that may be saved up at most, and owed at most: a trial takes about as many as the first.
+/// Limits of saved and owed answers beyond the goal: a trial takes about as many as the first.
 const ACCOUNT: [f64; 2] = [3.0, 10.0];
 
 impl SteadyState {
-    /// What was tried last did not do: in the background again where they were beside the others, else aside where
-    /// there is room, else for this share of the time.
+    /// The last trial failed: back to the background if they ran beside the others, otherwise aside if there is room,
+    /// otherwise this duty.
     pub(super) fn retreat(&mut self, duty: f64, room: bool) {
         self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
         let milder = std::mem::take(&mut self.beside) || room && !std::mem::replace(&mut self.aside, true);
         self.duty = if milder { 1.0 } else { duty };
     }
 
-    /// Enters what was beyond the goal; `spared`: only what was not, since nobody is suspected.
+    /// Records answers beyond the goal; `spared`: records only credit, because no program is suspected.
     pub(super) fn note(&mut self, seen: &PhaseResult, spared: bool) {
         let most = if spared { 0.0 } else { f64::INFINITY };
         self.owed.resize(seen.excess.len(), 0.0);
@@ -27,7 +27,7 @@ impl SteadyState {
             let over = excess.map_or(0.0, |excess| excess.over).min(most);
             *owed = (*owed + over).clamp(-ACCOUNT[0], ACCOUNT[1]);
         }
-        // A pause cannot make up for anything to a program of which nothing is heard.
+        // A pause cannot help a silent program.
         for (owed, _) in self.owed.iter_mut().zip(&seen.silent).filter(|(_, silent)| **silent) {
             *owed = 0.0;
         }
@@ -35,7 +35,7 @@ impl SteadyState {
 
     pub(super) fn measured(&mut self, seen: &PhaseResult) {
         self.baseline.resize(seen.speeds.len(), None);
-        // A program that is faster alone as well has another load now: older measurements tell nothing of it.
+        // A program that is also faster alone has another load now, which invalidates older measurements.
         let faster = self.faster >= DOUBT;
         let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
         (self.faster, self.slow, self.in_vain) = (0, 0, 0);
@@ -57,7 +57,7 @@ impl SteadyState {
         }
     }
 
-    /// What is to be kept: of the speed alone, or of what others leave.
+    /// The reference of the goal: the speed alone, or what others leave.
     pub(in crate::qos::controller) fn reference(&self) -> Vec<Option<f64>> {
         self.blame.reference(&self.baseline)
     }
@@ -67,7 +67,7 @@ impl SteadyState {
         self.blame.is_others()
     }
 
-    /// Nothing can be judged, and what was asked has no answer: they take what is left in the background.
+    /// Without measurements, open questions are dropped: low-priority programs take what is left in the background.
     pub(super) fn give_up(&mut self) -> Phase {
         (self.pause, self.accused, self.accused_by, self.making_up) = (false, None, None, false);
         (self.misses, self.missed, self.faster, self.beside) = (0, 0, 0, false);
@@ -80,7 +80,7 @@ impl SteadyState {
         Phase { duty: 1.0, lasts, why: Why::Crowded, held: None, background: true, aside }
     }
 
-    /// Acts on the result of a pause: if others make it slow as much, they run all the time.
+    /// Acts on the result of a pause: if others make it equally slow, low-priority programs run all the time.
     pub(super) fn let_run(&mut self, others: bool) {
         let (full, others) = (self.duty >= 1.0, others && self.is_others());
         self.blame.answer(others, full);
@@ -89,8 +89,8 @@ impl SteadyState {
         }
     }
 
-    /// Whether the goal was missed in the pause as well: not surely more answers were beyond the goal in the accused
-    /// moment, or they were too many in the pause, too; by speeds alone, the pause was hardly faster (`as_slow`).
+    /// Whether the pause missed the goal as well: the accused moment had not certainly more answers beyond the goal, or
+    /// the pause itself had too many; by speeds alone, the pause was hardly faster (`as_slow`).
     pub(super) fn is_others_doing(
         &mut self,
         seen: &PhaseResult,

@@ -1,33 +1,33 @@
-//! Whose doing a miss is, by a pause. What others make slow is kept of what they leave, and asked about ever more
-//! seldom, since the low-priority programs stand still for it in vain.
+//! Finds the cause of a miss by a pause. If others are the cause, the goal applies to the speed that they leave, and
+//! pauses become rarer because low-priority programs stop for them in vain.
 
 use crate::qos::phase::{PhaseResult, usable};
 use serde::{Deserialize, Serialize};
 
-/// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
+/// Readings in a row that question the baseline itself: misses, or readings beside others that are faster than alone.
 pub(super) const DOUBT: u32 = 3;
 
-/// Readings this many times as fast as alone count as faster: p99s of a few hundred answers each differ by some
+/// Readings count as faster from this factor over the speed alone: p99s of a few hundred answers each differ by some
 /// hundredths.
 pub(super) const FASTER: f64 = 1.25;
 
-/// Readings between two pauses with the same answer: at first, twice as many each time, and at most.
+/// Readings between two pauses with the same answer: at first, doubled each time, and at most.
 const BETWEEN: [u32; 2] = [4, 32];
 
-/// What is known of others.
+/// Knowledge about others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Blame {
-    /// Speeds in the last pauses, where the goal was missed in them as well: so much others leave.
+    /// Speeds in the last pauses that missed the goal as well: what others leave.
     #[serde(skip_serializing_if = "is_default")]
     left: Vec<Option<f64>>,
-    /// Speeds in the moment that the present pause is compared with.
+    /// Speeds in the moment with which the current pause is compared.
     #[serde(skip_serializing_if = "is_default")]
     accused: Vec<Option<f64>>,
-    /// Whether it was others' doing by the last pause.
+    /// Whether others were the cause according to the last pause.
     #[serde(skip_serializing_if = "is_default")]
     others: bool,
-    /// Readings since that pause, and until the next one where there is no doubt.
+    /// Readings since that pause, and until the next one without doubt.
     #[serde(skip_serializing_if = "is_default")]
     since: u32,
     #[serde(skip_serializing_if = "is_default")]
@@ -35,7 +35,7 @@ pub(super) struct Blame {
     /// Misses since that pause.
     #[serde(skip_serializing_if = "is_default")]
     misses: u32,
-    /// Readings in a row that were faster than what others left.
+    /// Readings in a row that were faster than the limit set by other programs.
     #[serde(skip_serializing_if = "is_default")]
     faster: u32,
 }
@@ -46,57 +46,57 @@ impl Blame {
         !self.left.is_empty()
     }
 
-    /// What is to be kept: of the speed alone, or of what others leave of it.
+    /// The reference of the goal: the speed alone, or what others leave of it.
     pub fn reference(&self, alone: &[Option<f64>]) -> Vec<Option<f64>> {
         let left = self.left.iter().copied().map(usable).chain(std::iter::repeat(None));
         let least = |(alone, left): (&Option<f64>, Option<f64>)| alone.map(|alone| alone.min(left.unwrap_or(alone)));
         alone.iter().zip(left).map(least).collect()
     }
 
-    /// Takes in a reading; `goal` is the share of the speed `alone` that is the goal.
+    /// Adds a reading; `goal` is the goal's fraction of the speed `alone`.
     pub fn note(&mut self, seen: &PhaseResult, missed: bool, alone: &[Option<f64>], goal: f64) {
         self.since = self.since.saturating_add(1);
         self.misses += u32::from(missed);
         if slowest(&seen.measured, alone).is_some_and(|(_, kept)| kept >= goal) {
-            self.left.clear(); // they are gone, or do less
+            self.left.clear(); // they have gone, or do less
         }
         let faster = slowest(&seen.measured, &self.left).is_some_and(|(_, share)| share >= FASTER);
         self.faster = if faster { self.faster + 1 } else { 0 };
     }
 
-    /// Whether a miss at a duty of 1, the last of so many in a row, is worth a pause.
+    /// Whether a miss at a duty of 1, the last of this many in a row, is worth a pause.
     pub fn may_ask(&self, misses: u32) -> bool {
         !self.others || self.has_waited(misses)
     }
 
-    /// Whether misses go on however little the low-priority programs run.
+    /// Whether misses continue however little the low-priority programs run.
     pub fn is_doubtful(&self, misses: u32) -> bool {
         self.misses >= DOUBT && self.has_waited(misses)
     }
 
-    /// Whether it is to be found out if others still make it slow.
+    /// Whether to check if others still make it slow.
     pub fn is_due(&self) -> bool {
         self.is_others() && self.has_waited(self.faster)
     }
 
-    /// Whether it is time to ask again; so many readings in a row say that something has changed.
+    /// Whether to ask again; this many readings in a row indicate a change.
     fn has_waited(&self, changed: u32) -> bool {
         let [least, _] = BETWEEN;
         self.since >= if changed >= DOUBT { least } else { self.wait.max(least) }
     }
 
-    /// A pause begins that is compared with this moment.
+    /// Starts a pause that is compared with this moment.
     pub fn ask(&mut self, seen: &PhaseResult) {
         self.accused.clone_from(&seen.measured);
     }
 
-    /// By speeds alone, whether the pause was hardly faster than the moment for which it was made.
+    /// By speeds alone: whether the pause was hardly faster than the moment that caused it.
     pub fn is_as_slow(&mut self, pause: &PhaseResult) -> bool {
         let accused = std::mem::take(&mut self.accused);
         slowest(&accused, &pause.measured).is_none_or(|(_, kept)| kept * FASTER >= 1.0)
     }
 
-    /// Takes in a pause: whether the goal was missed in it as well.
+    /// Records whether a pause missed the goal as well.
     pub fn enter(&mut self, missed: bool, seen: &PhaseResult) {
         (self.since, self.misses, self.faster) = (0, 0, 0);
         let before = std::mem::take(&mut self.left);
@@ -108,8 +108,8 @@ impl Blame {
         }
     }
 
-    /// The result of the pause; `all`: they had run all the time, so that they are throttled from now on if it is
-    /// theirs.
+    /// The result of the pause; `all`: they had run all the time, so that they are throttled from now on if they were
+    /// the cause.
     pub fn answer(&mut self, others: bool, all: bool) {
         let [least, most] = BETWEEN;
         let same = std::mem::replace(&mut self.others, others) == others && (others || !all);
@@ -117,7 +117,7 @@ impl Blame {
     }
 }
 
-/// The speed of the program that is furthest below these, by its place, as a share of that.
+/// The program furthest below these speeds: its index and fraction.
 pub(super) fn slowest(speeds: &[Option<f64>], of: &[Option<f64>]) -> Option<(usize, f64)> {
     let share =
         |(high, (speed, of)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / usable(*of)?));

@@ -1,7 +1,7 @@
-//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive
-//! increase and multiplicative decrease, from a baseline that pauses measure. They run in the background, since
-//! latencies suffer most where a request has to wait for a CPU; beside the high-priority programs only where the goal
-//! is kept although they run all the time, and on fewer CPUs where it is not.
+//! For metrics with long windows, such as a p99 over a second (ours): additive increase and multiplicative decrease of
+//! the low-priority programs' duty, from a baseline that pauses measure. They run in the background, because latencies
+//! suffer most when requests wait for a CPU. They run beside the high-priority programs only if the goal holds at full
+//! duty, and on fewer CPUs if it does not.
 //!
 //! ```text
 //!                           goal kept: the duty rises, up to all the time, then on all CPUs, then beside the others
@@ -28,44 +28,43 @@ use blame::{Blame, DOUBT, FASTER, is_default, slowest};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long the low-priority programs run while nothing is known.
+/// Run time of low-priority programs while nothing is known.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// Where nothing was ever known, they run in the background for so many of these times, and beside the others then; of
-/// a program that was silent for longer, the speed alone is forgotten.
+/// Without any known speed, this many such runs are in the background, then beside the others; after a longer silence
+/// of a program, its speed alone is dropped.
 const UNKNOWNS: u32 = 5;
 
-/// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
+/// The duty below which misses question the baseline: low-priority programs run too little to be the cause.
 const HARDLY: f64 = 0.05;
 
-/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each
-/// time that it did not do.
+/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: doubled after each
+/// failure.
 const WAIT: [u32; 2] = [4, 64];
 
-/// Who gets this share of the CPU time that it wants in the background does not run beside the others: all that is idle
-/// it has, and what there is more to have is theirs. Beside an open queue at 60 % of what the server can answer, one
-/// trial of that makes hundreds wait.
+/// Low-priority programs that get this fraction of their wanted CPU time in the background do not run beside the
+/// others: the rest belongs to these. Beside an open queue at 60 % of the server's capacity, one such trial makes
+/// hundreds of requests wait.
 const ENOUGH: f64 = 0.1;
 
-/// Who gets this share of it aside has nothing to gain elsewhere.
+/// Low-priority programs that get this fraction aside gain nothing elsewhere.
 const ALL: f64 = 0.9;
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
-    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows
-    /// a latency of baseline / 0.9.
+    /// Fraction (0–1, exclusive) of its speed alone that a program should keep. Speeds are inverse latencies, so 0.9
+    /// allows a latency of baseline / 0.9.
     pub goal: f64,
     /// The first duty, 0–1.
     pub first: f64,
-    /// The least duty, above 0. A p99 is kept only where less than a hundredth of all answers are disturbed.
+    /// The least duty, above 0. A p99 holds only if fewer than a hundredth of all answers are disturbed.
     pub least: f64,
-    /// Added to the duty while the goal is kept, but no more than half of it.
+    /// Increase of the duty while the goal holds, at most half of the duty.
     pub increase: f64,
-    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was
-    /// doubled before.
+    /// Factor for the duty on a miss, 0–1, exclusive; the first miss halves, because the duty was doubled before.
     pub decrease: f64,
-    /// Up to this share above the goal, the duty stays as it is.
+    /// Up to this fraction above the goal, the duty stays.
     pub hold: f64,
     /// Readings of a pause.
     #[serde(alias = "first_baseline")]
@@ -80,7 +79,7 @@ pub struct Steady {
 pub struct SteadyState {
     /// Speed alone of each program.
     pub(super) baseline: Vec<Option<f64>>,
-    /// The duty that is asked for.
+    /// The requested duty.
     duty: f64,
     /// Whether the last phase was a pause for the baseline.
     pause: bool,
@@ -91,28 +90,28 @@ pub struct SteadyState {
     /// Misses in a row.
     #[serde(default)]
     misses: u32,
-    /// Misses in a row at a duty that puts the baseline in doubt.
+    /// Misses in a row at a duty that questions the baseline.
     missed: u32,
-    /// The goal was missed: a pause shows whether that is their doing, and this is the duty if it is; with how many
-    /// answers were beyond the goal.
+    /// After a miss: a pause checks whether they are the cause, and this is the duty if so; with the number of answers
+    /// beyond the goal.
     #[serde(default)]
     accused: Option<(f64, Option<Excess>)>,
-    /// What is known of others that make it slow.
+    /// Knowledge about others that make it slow.
     #[serde(default, skip_serializing_if = "is_default")]
     blame: Blame,
-    /// Pauses since the speed alone was measured in which the goal was missed as well.
+    /// Pauses since the measurement of the speed alone that missed the goal as well.
     #[serde(default)]
     slow: u32,
-    /// The duty before they were let run all the time for a trial.
+    /// The duty before a trial at full duty.
     #[serde(default)]
     before: Option<f64>,
     /// Readings in a row that were faster than the baseline.
     #[serde(default)]
     faster: u32,
-    /// Pauses in a row that were made for such and did not confirm them.
+    /// Pauses in a row that were made for such readings and did not confirm them.
     #[serde(default)]
     unconfirmed: u32,
-    /// The figures of the bad moment for which the present pause tells whose doing it was.
+    /// The figures of the bad moment whose cause the current pause checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accused_by: Option<Held>,
     /// Whether they run beside the others, not in the background.
@@ -121,28 +120,28 @@ pub struct SteadyState {
     /// Whether they run away from the others, on fewer CPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     aside: bool,
-    /// Readings until that is tried again, and as many as there were to be.
+    /// Readings until the next trial, and the full number.
     #[serde(default)]
     wait: [u32; 2],
-    /// Whether the goal was kept while they ran all the time as they do now, since they were last blamed for a miss.
+    /// Whether the goal held at full duty in the current place, since they last caused a miss.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     proven: bool,
-    /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
+    /// Answers beyond the allowed number for each program, if single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
-    /// Pauses in a row that gave no speed alone.
+    /// Pauses in a row without a speed alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     in_vain: u32,
-    /// Times in a row that they ran while no speed was ever known, or nothing was heard any more.
+    /// Runs in a row without any known speed, or in silence.
     #[serde(default, skip_serializing_if = "is_zero")]
     unknown: u32,
-    /// Whether the last phase was a pause that makes up for that.
+    /// Whether the last phase was a pause that repays that.
     #[serde(default)]
     making_up: bool,
 }
 
 impl Steady {
-    /// With the parameters that the tests hold.
+    /// With the parameters of the tests.
     pub fn new(goal: f64) -> Self {
         Self {
             goal,
@@ -163,7 +162,7 @@ impl Steady {
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         let known = seen.is_known();
-        // Where it is seen what they wait behind, nothing has to be tried.
+        // If the cause of waits is observed, no trial is needed.
         let theirs = (0..seen.speeds.len()).any(|high| seen.behind(high) == Some(Behind::Low));
         if seen.crowded && !theirs && (known || state.pause || state.making_up) {
             return (state.give_up(), state);
@@ -175,7 +174,7 @@ impl Steady {
         self.judge(state, seen)
     }
 
-    /// By how it went.
+    /// By its result.
     fn judge(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if state.pause {
             state.note(seen, false);
@@ -191,7 +190,7 @@ impl Steady {
             return self.go_on(state, Why::Hold, None);
         }
         let Some((high, speed)) = slowest(&seen.speeds, &state.reference()) else {
-            // Known now, unknown in the pause: each one in vain makes the next rarer.
+            // Known now, unknown in the pause: each futile pause makes the next rarer.
             state.since += 1;
             let due = state.since >> state.in_vain.min(6) > 0 || state.since >= self.between_baselines;
             return if due || state.in_vain < 2 { self.measure(state) } else { (unjudged(&state), state) };
@@ -199,8 +198,8 @@ impl Steady {
         let excess = seen.excess.get(high).copied().flatten();
         let (full, hardly) = (state.duty >= 1.0, state.duty <= HARDLY);
         let missed = speed < self.goal && !(full && excess.is_some_and(|excess| !excess.is_missed()));
-        // Others that nobody here sees make it slow for a second now and then, and of many readings some are slow by
-        // chance: who runs all the time is suspected by a second one, or by one that is no chance at all.
+        // Unseen others slow it for a second now and then, and of many readings some are slow by chance. So at full
+        // duty, low-priority programs are suspected only at a second miss, or at one that cannot be chance.
         let known_others = state.is_others();
         let suspected = state.misses > 0 || excess.map_or(!known_others, |excess| excess.is_certain());
         let ample = speed >= self.goal * (1.0 + self.hold);
@@ -213,7 +212,7 @@ impl Steady {
             return self.others_do(state, seen, in_a_row);
         }
         let may_ask = behind.is_some() || state.before.is_some() || state.blame.may_ask(in_a_row);
-        // In the background that is usual where CPUs are to spare: one that never idles wakes sooner.
+        // In the background this is normal with spare CPUs: one that never idles wakes faster.
         let usual = full && !state.beside && excess.is_some();
         state.faster = if speed >= FASTER && !usual { state.faster + 1 } else { 0 };
         let far = excess.map_or(1.0, |excess| excess.seen().recip());
@@ -224,7 +223,7 @@ impl Steady {
             state.accused = Some((decrease * far, excess));
             Why::Decrease
         } else if missed && behind.is_none() && state.blame.is_doubtful(in_a_row) || state.blame.is_due() {
-            // The less they run the less it can be their doing.
+            // The less they run, the less they can be the cause.
             state.accused = Some((state.duty * decrease, excess));
             Why::Decrease
         } else if missed && state.beside {
@@ -250,7 +249,7 @@ impl Steady {
             (state.before, state.proven) = (None, true);
         }
         let gains = seen.taken.is_none_or(|share| share < if state.aside { ALL } else { ENOUGH });
-        // Without a background they are beside the others already.
+        // Without a background they already run beside the others.
         let gains = gains && (state.aside || !seen.no_background);
         let may = !state.beside && !state.is_others() && if full { ample && gains } else { excess.is_some() };
         let tries = may && !missed && state.wait[0] == 0;
@@ -259,7 +258,7 @@ impl Steady {
             self.try_more(&mut state, full, excess.is_some());
             why = Why::Increase;
         }
-        // A speed alone that has slow moments in it stays slower than most readings.
+        // A speed alone that includes slow moments stays slower than most readings.
         let faster = (DOUBT << (2 * state.unconfirmed).min(8)).min(self.between_baselines);
         if state.since >= self.between_baselines || state.missed >= DOUBT || state.faster >= faster {
             return self.measure(state);
@@ -290,14 +289,14 @@ impl Steady {
             state.owed.clear();
         }
         if state.unknown > UNKNOWNS {
-            // A service that reports again may be another by then.
+            // A service may have changed by its next report.
             (state.baseline, state.blame) = (Vec::new(), Blame::default());
         }
         let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
         (Phase { background, aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state)
     }
 
-    /// What it waits for a CPU behind is others' doing: no pause is needed to find that out, and they run on.
+    /// It waits for a CPU behind others: no pause is needed to find that out, and low-priority programs run on.
     fn others_do(&self, mut state: SteadyState, seen: &PhaseResult, misses: u32) -> (Phase, SteadyState) {
         state.note(seen, true);
         state.misses = misses;
@@ -306,7 +305,7 @@ impl Steady {
         self.go_on(state, Why::Hold, None)
     }
 
-    /// What it waits for a CPU behind is theirs, likewise.
+    /// It waits for a CPU behind low-priority programs, likewise.
     fn they_do(
         &self,
         mut state: SteadyState,
@@ -321,7 +320,7 @@ impl Steady {
         self.go_on(state, Why::Waits, held)
     }
 
-    /// They made it slow: in the background again where they were beside the others, else this duty.
+    /// They made it slow: back to the background if they ran beside the others, otherwise this duty.
     fn throttle(&self, state: &mut SteadyState, duty: f64, room: bool) {
         if state.duty >= 1.0 || state.beside {
             let before = state.before.take();
@@ -331,18 +330,18 @@ impl Steady {
         }
     }
 
-    /// What was decided, once what is owed is made up for.
+    /// The decision, after the debt is repaid.
     fn go_on(&self, mut state: SteadyState, why: Why, held: Option<Held>) -> (Phase, SteadyState) {
         if state.is_others() {
-            state.owed.clear(); // whose doing that was is unknown
+            state.owed.clear(); // the cause of that is unknown
         }
         state.making_up = state.owed.iter().any(|owed| *owed > 0.0);
         let pause = Phase { lasts: Lasts::Readings(1), why: Why::MakeUp, ..self.pause(&state) };
         (if state.making_up { pause } else { together(&state, why) }.by(held), state)
     }
 
-    /// All the time in the background, then on all CPUs, then beside the others: where single answers soon tell that it
-    /// is too much, at once, else by steps.
+    /// Full time in the background, then on all CPUs, then beside the others: at once if single answers soon show an
+    /// excess, otherwise by steps.
     fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
         state.proven = false;
         if full && std::mem::take(&mut state.aside) {
@@ -359,7 +358,7 @@ impl Steady {
         state.pause = false;
         let held = state.accused_by.take();
         let (why, held) = if let Some((duty, trial)) = state.accused.take() {
-            // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
+            // The pause was made because of a bad moment: it says nothing about the speed alone at other times.
             let as_slow = state.blame.is_as_slow(seen);
             let others = state.is_others_doing(seen, trial, as_slow, self.goal);
             let full = state.duty >= 1.0;
@@ -367,22 +366,22 @@ impl Steady {
             state.let_run(others);
             self.measure_soon(&mut state);
             if others && state.beside && !as_slow {
-                // Others miss the goal without them, and it is slower yet with them: the background takes only what
+                // Others miss the goal without them, and it is even slower with them: the background takes only what
                 // others leave.
                 state.retreat(1.0, seen.room);
                 (Why::Decrease, held)
             } else if others && state.duty >= 1.0 {
                 (Why::Hold, None)
             } else if full && std::mem::take(&mut state.proven) && trial.is_some() {
-                // A moment that somebody else made slow may have ended just before the pause; if not, single answers
-                // soon tell.
+                // A moment made slow by others may have ended just before the pause; if not, single answers soon show
+                // it.
                 (Why::Hold, held)
             } else {
                 self.throttle(&mut state, duty, seen.room);
                 (Why::Decrease, held)
             }
         } else {
-            // Single answers are known, and will soon tell where that is too much.
+            // Single answers are known, and soon show an excess.
             if state.baseline.is_empty() && seen.excess.iter().any(Option::is_some) {
                 state.duty = 1.0;
             }
@@ -393,7 +392,7 @@ impl Steady {
         self.go_on(state, why, held)
     }
 
-    /// Whether the goal is missed in a pause: where few answers tell that, surely so, unless that is expected.
+    /// Whether a pause misses the goal: certainly so if few answers are known, unless a miss is expected.
     fn is_missed(&self, state: &SteadyState, seen: &PhaseResult) -> bool {
         let is_sure = |high: usize| {
             state.is_others() || seen.excess.get(high).copied().flatten().is_none_or(|excess| excess.is_alarming())
@@ -402,7 +401,7 @@ impl Steady {
         slowest(&seen.speeds, &state.baseline).is_some_and(missed)
     }
 
-    /// Pauses that missed the goal as well put the speed alone in doubt.
+    /// Pauses that also miss the goal question the speed alone.
     fn measure_soon(&self, state: &mut SteadyState) {
         if state.slow >= DOUBT {
             state.since = self.between_baselines;
@@ -418,12 +417,12 @@ impl Steady {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde asks
+#[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
 fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// Nothing is throttled for a speed that cannot be compared.
+/// Without a comparison, no program is throttled for a speed.
 fn unjudged(state: &SteadyState) -> Phase {
     Phase { duty: 1.0, ..together(state, Why::Unknown) }
 }

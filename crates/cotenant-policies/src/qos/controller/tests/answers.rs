@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// What of each phase of `steady` behind readings of 400 answers, of which 4 may be beyond the goal: speeds, and how
-/// many are.
+/// Phases of `steady` after readings of 400 answers, of which 4 may be beyond the goal: speeds, and the number beyond.
 fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> Vec<T> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
@@ -16,19 +15,21 @@ fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> V
     readings.iter().map(&mut next).collect()
 }
 
+/// Holds qos/controllers.
 #[test]
 fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
     let duties = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty * 1e4).round() / 1e4);
-    // Alone, and all the time at once: 7 beyond, 1.75 times as many as may be, which is 1.3 deviations and may be
-    // chance once. Again: whose doing? None in a pause: 0.7 / 1.75. None there: at most three, so twice as much is
-    // tried. Two, at most 6.5: by 0.05. 7, the first miss behind one that was kept: by 0.7 alone, and the three too
-    // many were had ahead. Again 7: 1 / 1.75 of what was, behind a pause without any.
+    // Alone, then unthrottled: 7 answers beyond the goal, 1.75 times the allowed 4, which is 1.3 deviations and may be
+    // chance once. The second time a pause finds the cause: none beyond there, so the duty is 0.7 / 1.75. Then none, at
+    // most three, so the duty doubles. Two, at most 6.5: up by 0.05. 7, the first miss after success: only 0.7 times,
+    // since three were saved. 7 again: 1 / 1.75 times, after a pause without any.
     let tried = [(100.0, 0.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
     let climbs = [(95.0, 0.0), (95.0, 2.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
     assert_eq!(duties(&[&tried[..], &climbs].concat()), [1.0, 1.0, 0.0, 0.4, 0.8, 0.85, 0.595, 0.0, 0.34]);
 }
 
 /// 7 of 400 are 1.3 deviations beyond the goal, 14 are 3.5.
+/// Holds qos/cause.
 #[test]
 fn one_slow_reading_may_be_chance() {
     let asks = |readings: &[f64]| {
@@ -41,17 +42,17 @@ fn one_slow_reading_may_be_chance() {
     assert_eq!(asks(&[0.0, 14.0]), [false, true]);
 }
 
-/// Who kept the goal like this before is believed once: a moment that somebody else made slow may have ended just
-/// before the pause.
+/// Low-priority programs that kept the goal like this before are not throttled at the first blame: a moment made slow
+/// by others may have ended just before the pause.
 #[test]
 fn who_kept_the_goal_is_throttled_at_the_second_blame() {
     let phases = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.why, phase.background));
     let (alone, kept, missed) = ((100.0, 0.0), (95.0, 2.0), (20.0, 14.0));
     let blamed = [missed, alone, alone];
-    // Beside the others at once, where the goal is missed: in the background again, once what is owed is paid.
+    // Beside the others at once, and the goal is missed: back to the background, after the debt is repaid.
     let back = phases(&[&[alone, alone][..], &blamed].concat());
     assert_eq!(back[2..], [(Why::Blame, false), (Why::MakeUp, true), (Why::Hold, true)]);
-    // It was kept there first: they stay, until the goal is missed again without having been kept meanwhile.
+    // It held there before: they stay until the next miss without success in between.
     let once = phases(&[&[alone, alone, kept][..], &blamed].concat());
     assert_eq!(once[3..], [(Why::Blame, false), (Why::MakeUp, false), (Why::Hold, false)]);
     let background = |readings: Vec<(f64, f64)>| phases(&readings).last().unwrap().1;
@@ -70,6 +71,7 @@ fn what_makes_it_worse_beside_others_goes_to_the_background() {
     assert_eq!(with(28.0), [(0.0, false), (1.0, false), (1.0, false)]);
 }
 
+/// Holds qos/cause.
 #[test]
 fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     // Alone 2 of 300, of which three may be: a share of 0.667, and of 1.94 at most, (√0.667 + 2 · 0.5 / √3)².
@@ -82,7 +84,7 @@ fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     let told = |excess: Excess| (excess.is_missed(), excess.is_certain(), (excess.over * 10.0).round() / 10.0);
     let short = (9.0, 500);
     assert_eq!([9.0, 16.0].map(|beyond| told(of(beyond, short))), [(false, false, 0.0), (true, true, 6.3)]);
-    // Fewer than may be count in full.
+    // Fewer than allowed count in full.
     assert_eq!(told(of(1.0, short)), (false, false, -4.0));
     // All since the last pause: √1.5 − √0.667 is 0.41 < 0.62, √2.25 − √0.667 is 0.68. Nine of which may be are too
     // few.
@@ -90,29 +92,31 @@ fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     assert_eq!(since, [false, true, false]);
 }
 
+/// Holds qos/controllers.
 #[test]
 fn what_was_beyond_the_goal_is_made_up_for() {
     let phases = |readings: &[(f64, f64)]| {
         following_answers(readings, |phase| (phase.duty > 0.0, phase.why == Why::Blame, phase.why == Why::MakeUp))
     };
     let (run, blame, makes_up) = ((true, false, false), (false, true, false), (false, false, true));
-    // Four too few alone, of which three count; ten too many, seven are owed. The pause that tells whose doing that was
-    // pays four, another the other three.
+    // Four too few alone, three of which count; ten too many, so the debt is seven. The pause that finds the cause
+    // repays four, and another one the other three.
     let trial = [(100.0, 0.0), (20.0, 14.0), (99.0, 0.0)];
     assert_eq!(phases(&[&trial[..], &[(99.0, 0.0)]].concat()), [run, blame, makes_up, run]);
     // However many were beyond it, ten are owed: three pauses pay them.
     let trial = [(100.0, 0.0), (20.0, 140.0), (99.0, 0.0)];
     assert_eq!(phases(&[&trial[..], &[(99.0, 0.0); 2]].concat()), [run, blame, makes_up, makes_up, run]);
-    // Somebody else makes it slow: nothing is owed then, nor where another pause tells so.
+    // Others make it slow: no debt then, nor if another pause shows so.
     assert_eq!(phases(&[(100.0, 0.0), (20.0, 14.0), (20.0, 14.0)]), [run, blame, run]);
     assert_eq!(phases(&[&trial[..], &[(20.0, 40.0)]].concat()), [run, blame, makes_up, run]);
-    // One too many in the pause is no proof of that where by far more were in the trial; three such pauses, and the
-    // speed alone is measured.
+    // One too many in the pause proves nothing if the trial had far more; after three such pauses, the speed alone is
+    // measured.
     let (trial, pauses, measure) = ([(100.0, 0.0), (20.0, 140.0)], [(20.0, 5.0); 3], (false, false, false));
     let expected = [run, blame, makes_up, makes_up, run, measure];
     assert_eq!(phases(&[&trial[..], &pauses, &[(99.0, 0.0)]].concat()), expected);
 }
 
+/// Holds qos/probing.
 #[test]
 fn few_answers_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
     let sure = |within: u64, beyond: u64| Excess::of(beyond as f64, within + beyond, 0.99).is_sure();
@@ -125,6 +129,7 @@ fn few_answers_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
     assert_eq!([median(60, 40), median(55, 45), median(40, 60)], [true, false, true]);
 }
 
+/// Holds qos/cause.
 #[test]
 fn three_of_eighteen_answers_are_alarming() {
     let alarming = |beyond: f64, count| Excess::of(beyond, count, 0.99).is_alarming();

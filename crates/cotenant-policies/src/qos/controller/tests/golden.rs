@@ -1,5 +1,5 @@
-//! What every controller does today with drawn programs. Whoever means to change it sees what changes; everybody else
-//! sees that nothing does.
+//! Decisions of every controller with drawn programs as of today: an intended change shows its effects here, any other
+//! change must show none.
 
 use super::*;
 use cotenant_model::testing::{digest, golden};
@@ -11,11 +11,11 @@ const CASES: u64 = 16;
 
 const PHASES: usize = 150;
 
-/// Phases whose duties can be read.
+/// Phases with exact duties.
 const READ: usize = 10;
 
-/// Up to three programs whose speed alone changes now and then, that say nothing now and then, and of which single
-/// answers may be known.
+/// Up to three programs whose speed alone changes sometimes, that fall silent sometimes, and with single answers known
+/// or not.
 fn line(name: &str, random: &mut Rng) -> String {
     let goal = [0.5, 0.8, 0.9, 0.95][random.usize(..4)];
     let controller = Controller::preset(name, goal).expect("a preset");

@@ -16,23 +16,23 @@ struct Plant<'a> {
     controller: &'a Controller,
     state: Option<State>,
     phase: Phase,
-    /// Speeds are off by up to this share, in an order that depends on nothing.
+    /// Relative error of speeds, in a fixed pseudo-random order.
     noise: f64,
     turn: u64,
-    /// So much slower it is by itself.
+    /// Its own slowdown.
     slower: f64,
 }
 
-/// What a while in the plant came to.
+/// Results of a stretch in the plant.
 #[derive(Debug, Default)]
 struct Came {
-    /// Mean speed of the program, as a share of that alone.
+    /// Mean speed of the program over its speed alone.
     quality: f64,
     /// Mean duty of the others.
     utilisation: f64,
     /// Longest time without a run.
     longest_nap: Duration,
-    /// Duties that were asked for, pauses for the baseline and for blame left out.
+    /// Requested duties without pauses for the baseline and for blame.
     duties: Vec<f64>,
     /// Pauses for blame.
     asked: usize,
@@ -51,7 +51,7 @@ impl<'a> Plant<'a> {
         }
     }
 
-    /// Lets phases pass.
+    /// Runs phases.
     fn run(&mut self, phases: usize, loss: f64) -> Came {
         let mut came = Came::default();
         let (mut time, mut nap) = (0.0, Duration::ZERO);

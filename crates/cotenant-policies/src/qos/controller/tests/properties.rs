@@ -1,14 +1,15 @@
-//! What holds whatever the speeds.
+//! Properties for any speeds.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Phases after which the plant is as it stays.
+/// Phases until the plant is steady.
 const SETTLED: usize = 60;
 
 proptest! {
     /// The promise: with the corrected equation the goal is kept on average, whatever the loss, unless naps would be
     /// longer than allowed.
+    /// Holds qos/goal.
     #[test]
     fn the_goal_is_kept(name in prop::sample::select(&PRESETS[3..]), loss in 0.0..0.7f64) {
         let controller = preset(name);
@@ -27,6 +28,7 @@ proptest! {
     }
 
     /// Nothing is wrong: `targeted` naps only to check, `steady` only to measure.
+    /// Holds qos/innocent.
     #[test]
     fn nobody_naps_where_nothing_is_wrong(name in prop::sample::select(&PRESETS[3..]), loss in 0.0..0.03f64) {
         let controller = preset(name);
@@ -47,6 +49,7 @@ proptest! {
     }
 
     /// Whatever it sees: naps are bounded, duties are shares.
+    /// Holds qos/goal.
     #[test]
     fn naps_are_bounded(
         name in prop::sample::select(&PRESETS[..]),
@@ -71,8 +74,8 @@ proptest! {
                     let pause = matches!(phase.why, Why::Baseline | Why::Blame | Why::MakeUp);
                     prop_assert!((1..=3).contains(&n) && (phase.duty > 0.0 || pause));
                     pauses = if phase.duty > 0.0 { 0 } else { pauses + 1 };
-                    // Behind another one only until ten answers are paid back, one each time at least, and what two
-                    // pauses add that miss the goal themselves, by seven without an alarm at most.
+                    // Directly after another one only until ten answers are repaid, at least one each time, and what
+                    // two pauses add that miss the goal themselves, by at most seven without an alarm.
                     prop_assert!(pauses <= if phase.why == Why::MakeUp { 27 } else { 1 }, "one pause behind the other");
                 }
             }
@@ -83,6 +86,7 @@ proptest! {
 
     /// Where others fill the machine, no pause would tell anything: whatever was seen before, `steady` makes none, and
     /// the low-priority programs have in the background what there is. What it asked for before comes back afterwards.
+    /// Holds qos/innocent.
     #[test]
     fn no_pause_is_made_where_others_fill_the_machine(
         before in prop::collection::vec((prop::option::of(0.1..2.0f64), 0..40u32), 0..80),
@@ -107,6 +111,7 @@ proptest! {
 
     /// No oscillation beyond a stated band: `steady` stays between 0.7 times the duty that keeps the goal and one step
     /// above it; with noise of 1 %, which moves that duty by 0.01/loss, by so much more.
+    /// Holds qos/controllers.
     #[test]
     fn steady_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("steady");
@@ -114,7 +119,7 @@ proptest! {
             let mut plant = Plant::new(&controller, noise);
             plant.run(SETTLED, loss);
             let came = plant.run(400, loss);
-            // Noise counts in the reading and in the baseline.
+            // Noise affects the reading and the baseline.
             let (right, off) = (0.1 / loss, 2.0 * noise / loss);
             let (least, most) = (0.7 * (right - off) - 1e-9, right + off + 0.05 + 1e-9);
             let band = least.clamp(0.01, 1.0)..=most.max(0.01);
@@ -125,6 +130,7 @@ proptest! {
 
     /// The same of `tracking`: within 60 phases, some 12 s, it is as near as it stays to the duty that keeps the goal,
     /// pauses counted: within a tenth of it; with noise of 1 % in the speeds within a third.
+    /// Holds qos/controllers.
     #[test]
     fn tracking_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("tracking");

@@ -12,11 +12,11 @@ fn steady_doubles_then_climbs_and_falls() {
     // At 0.5 the speed 0.92 is below 0.9 · 1.03 = 0.927: held.
     let came = plant.run(5, 0.16);
     assert_eq!(came.duties, [0.25, 0.5, 0.5, 0.5]);
-    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above,
-    // up by 0.05. A pause behind the third miss says whose doing that is.
+    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above, up
+    // by 0.05. A pause after the third miss finds the cause.
     let came = plant.run(7, 0.6);
     assert_eq!((rounded(&came), came.asked), (vec![0.5, 0.35, 0.245, 0.1715, 0.12, 0.17], 1));
-    // And better: down once more for what was before, then up by 0.05, no doubling any more.
+    // And better: down once more for the earlier loss, then up by 0.05, without doubling.
     let came = plant.run(3, 0.0);
     assert_eq!(rounded(&came), [0.119, 0.169, 0.219]);
     // Worse by far: 0.7 times until 0.0452 (0.864) is missed and 0.0317 (0.905) is not: held.
@@ -24,7 +24,7 @@ fn steady_doubles_then_climbs_and_falls() {
     assert_eq!((rounded(&came)[5..].to_vec(), came.asked), (vec![0.0452, 0.0317, 0.0317, 0.0317, 0.0317], 2));
 }
 
-/// What of each phase of `steady` behind the first.
+/// Phases of `steady` after the first.
 fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
@@ -36,37 +36,40 @@ fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
     speeds.iter().map(&mut next).collect()
 }
 
+/// Holds qos/means.
 #[test]
 fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
     let duties = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background));
     let (back, beside) = ((1.0, true), (0.25, false));
-    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others, where it begins at 0.25 again; four times above
-    // it until that is tried again.
+    // Alone; above the goal at 0.25, 0.5, 1; below it outside the background, so it is back at 0.25; after four
+    // successes the same is tried again.
     let speeds = [100.0, 99.0, 99.0, 99.0, 80.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
     let expected = [(0.25, true), (0.5, true), back, beside, back, back, back, back, back, beside, back];
     assert_eq!(duties(&speeds), expected);
     // The first miss halves, as it was doubled before; the second does not.
     assert_eq!(duties(&[100.0, 99.0, 80.0, 80.0]), [(0.25, true), (0.5, true), (0.25, true), (0.175, true)]);
-    // Beside the others it climbs as at first.
+    // Outside the background it climbs as at first.
     let climbs = [beside, (0.5, false), (1.0, false), (1.0, false)];
     assert_eq!(duties(&[100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0])[3..], climbs);
 }
 
+/// Holds qos/cause.
 #[test]
 fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
     let phases = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background, phase.why == Why::Blame));
-    // Above the goal at 0.25 and 0.5, below it at 1. It is kept in the pause: theirs, and halved. It is not: somebody
-    // else's.
+    // Above the goal at 0.25 and 0.5, below it at 1. The goal holds in the pause: they are the cause, halved. It does
+    // not: others are.
     let until = [100.0, 99.0, 99.0, 80.0];
     assert_eq!(phases(&[&until[..], &[99.0]].concat())[3..], [(0.0, true, true), (0.5, true, false)]);
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[3..], [(0.0, true, true), (1.0, true, false)]);
-    // Beside the others: in the background again.
+    // Beside the others: back to the background.
     let until = [100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
     assert_eq!(phases(&[&until[..], &[99.0]].concat())[7..], [(0.0, false, true), (1.0, true, false)]);
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[7..], [(0.0, false, true), (1.0, false, false)]);
 }
 
 /// Between the background and naps: away from the others, and back where that was not the cause.
+/// Holds qos/means.
 #[test]
 fn steady_goes_aside_before_anybody_naps() {
     let controller = preset("steady");
@@ -78,9 +81,8 @@ fn steady_goes_aside_before_anybody_naps() {
         (phase.duty, phase.aside)
     };
     let (pause, aside, all) = (0.0, (1.0, true), (1.0, false));
-    // Alone; above the goal at 0.25 and 0.5, below it at 1, and it is their doing: aside. Four times above the goal
-    // there, with half of the CPU time that they want, until all CPUs are tried again; four times eight, once that was
-    // too much.
+    // Alone; above the goal at 0.25 and 0.5, below it at 1 because of the low-priority programs: aside. All CPUs are
+    // tried again after four successes there with half of the CPU time they want; after another failure, after eight.
     for (speed, taken, expected) in [
         (100.0, 0.9, (0.25, false)),
         (99.0, 0.9, (0.5, false)),
@@ -94,13 +96,14 @@ fn steady_goes_aside_before_anybody_naps() {
     assert_eq!(readings_aside(&mut next), Some(5));
     assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
     assert_eq!(readings_aside(&mut next), Some(9));
-    // Who gets all that he wants there stays.
+    // Low-priority programs that get all they want there stay.
     assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
     assert!((0..60).all(|_| next(99.0, 0.95).1));
-    // If that does not do either, they nap: the duty falls.
+    // If the goal is missed there too, they nap: the duty falls.
     assert_eq!([next(80.0, 0.95), next(99.0, 0.95)], [(pause, true), (0.7, true)]);
 }
 
+/// Holds qos/baseline.
 #[test]
 fn steady_measures_its_baseline_again() {
     let controller = preset("steady");
@@ -112,11 +115,11 @@ fn steady_measures_its_baseline_again() {
         phases - came.duties.len() - came.asked
     };
     assert_eq!(pauses(61, 0.2, 0.0), 1, "after 60 readings");
-    // It has half the speed, whatever runs beside it: pauses show that behind four readings, and four and eight more;
+    // It has half the speed, whatever runs beside it: pauses show that after four readings, and four and eight more;
     // after the third, the load may be another one.
     assert_eq!([pauses(20, 0.0, 0.5), pauses(22, 0.0, 0.5)], [0, 1]);
-    // It has twice the speed, and the other one, who takes 0.2 of that, would seem to do no harm: three readings of
-    // 1.9, 1.8 and 1.6 times the speed alone, which is measured again, and a duty of 1 misses the goal by that.
+    // It has twice the speed, and the other program, which takes 0.2 of that, seems harmless. After three readings of
+    // 1.9, 1.8 and 1.6 times the speed alone, that is measured again, and a duty of 1 misses the goal.
     let mut plant = Plant::new(&controller, 0.0);
     plant.run(1, 0.2);
     plant.slower = -1.0;
@@ -125,7 +128,7 @@ fn steady_measures_its_baseline_again() {
     assert!(plant.run(40, 0.2).quality > 0.9);
 }
 
-/// Who gets in the background what it wants has nothing to gain beside the others.
+/// Low-priority programs that get what they want in the background gain nothing beside the others.
 #[test]
 fn who_has_cpus_to_spare_stays_in_the_background() {
     let beside = |taken| {
@@ -142,12 +145,13 @@ fn who_has_cpus_to_spare_stays_in_the_background() {
     assert!(beside(Some(0.09)) > 40 && beside(None) > 40, "others have most of it, or that is not known");
 }
 
+/// Holds qos/baseline.
 #[test]
 fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     let controller = preset("steady");
     let (mut phase, mut state) = controller.start();
     let mut readings = vec![0];
-    // 100 in each pause, 130 whatever else: confirmed by none of them.
+    // 100 in each pause, otherwise 130: no pause confirms it.
     while readings.len() <= 7 {
         let speed = if phase.why == Why::Baseline { 100.0 } else { 130.0 };
         (phase, state) = controller.next(state, &PhaseResult::one(speed));
@@ -176,12 +180,13 @@ fn nobody_waits_in_the_background_for_a_speed_that_is_never_known() {
         (0..phases).map(&mut next).collect::<Vec<_>>()
     };
     assert_eq!(backgrounds(false, 7), [true, true, true, true, true, false, false]);
-    // One that was known may be silent because it suffers.
+    // A program that was known may be silent because it suffers.
     assert_eq!(backgrounds(true, 20), [true; 20]);
 }
 
 /// Others take half of its speed, whatever of ours runs: these run on, and stand still for hardly any of the time to
 /// find that out.
+/// Holds qos/innocent.
 #[test]
 fn nobody_is_throttled_for_what_others_do() {
     let controller = preset("steady");
@@ -198,6 +203,7 @@ fn nobody_is_throttled_for_what_others_do() {
 
 /// Others take half of its speed, and ours as much of the rest when they run: these keep the goal of what others leave,
 /// and that of the speed alone when others are gone.
+/// Holds qos/innocent.
 #[test]
 fn what_others_leave_is_kept_while_they_are_there() {
     let controller = preset("steady");
@@ -215,6 +221,7 @@ fn what_others_leave_is_kept_while_they_are_there() {
 }
 
 /// The pause that comes behind a few misses says whose doing these are, and so does what follows.
+/// Holds qos/innocent.
 #[test]
 fn it_is_said_that_others_make_it_slow() {
     let controller = preset("steady");
@@ -238,6 +245,7 @@ fn it_is_said_that_others_make_it_slow() {
 }
 
 /// Without a background it makes no difference whether they are in it: none is throttled to try.
+/// Holds qos/innocent.
 #[test]
 fn nobody_is_tried_beside_others_who_is_there_already() {
     let least = |no_background| {
@@ -254,7 +262,7 @@ fn nobody_is_tried_beside_others_who_is_there_already() {
     assert_eq!([false, true].map(least), [0.25, 1.0]);
 }
 
-/// Readings of a program that waits behind these, seconds of a second each: the low-priority programs, others.
+/// Readings of a program that waits behind these, seconds per second: the low-priority programs, others.
 fn waiting(readings: &[(f64, Option<[f64; 2]>)]) -> Vec<(f64, bool, Why)> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
@@ -269,6 +277,8 @@ fn waiting(readings: &[(f64, Option<[f64; 2]>)]) -> Vec<(f64, bool, Why)> {
 }
 
 /// Alone 100; the goal is 90. What it waits behind is seen, so no pause asks whose doing a miss is.
+/// Promise qos/cause: A program that ran all the time is throttled only once test pauses or waits behind it show that
+/// it is the cause.
 #[test]
 fn what_it_waits_behind_is_blamed_without_a_pause() {
     let quiet = Some([0.0, 0.0002]);
@@ -282,11 +292,11 @@ fn what_it_waits_behind_is_blamed_without_a_pause() {
         "and less yet"
     );
     assert_eq!(then(&[(80.0, others)]), [(1.0, true, Why::Others)], "they run on");
-    // Both in part, less than can be felt, or not seen: a pause tells.
+    // Both in part, too little to matter, or not observed: a pause decides.
     for waits in [Some([0.1, 0.2]), quiet, None] {
         assert_eq!(then(&[(80.0, waits)]), [(0.0, true, Why::Blame)], "{waits:?}");
     }
-    // Beside the others: in the background again, and not less.
+    // Beside the others: back to the background, and not less.
     let beside = [(99.0, quiet); 4];
     let retreats = then(&[&beside[..], &[(80.0, theirs)]].concat());
     assert_eq!(retreats[3..], [(1.0, false, Why::Hold), (1.0, true, Why::Waits)]);
@@ -294,6 +304,7 @@ fn what_it_waits_behind_is_blamed_without_a_pause() {
 
 /// Two foreign programs keep the CPUs busy for as long as you like: nothing pauses for what they do, and when they are
 /// gone the speed alone is measured anew.
+/// Holds qos/cause.
 #[test]
 fn nothing_pauses_for_waits_behind_others() {
     let quiet = Some([0.0, 0.0002]);

@@ -1,4 +1,4 @@
-//! `simple` and `targeted`, and what holds for all.
+//! `simple` and `targeted`, and properties of all.
 
 use super::*;
 
@@ -8,17 +8,19 @@ fn every_preset_has_its_name_and_its_goal() {
         assert!(Controller::preset(name, 0.75).is_some(), "{name}");
     }
     assert_eq!(Controller::preset("conservative_90", 0.9), None);
-    // Table 6.2 brings its goals along; the table for `simple` has none.
+    // Table 6.2 has goals; the table for `simple` has none.
     let goal = |name| Controller::preset(name, 0.75).unwrap().goal();
     assert_eq!(goal("conservative-80"), Some(0.8));
     assert_eq!((goal("relaxed-90"), goal("balanced"), goal("steady")), (Some(0.9), None, Some(0.75)));
 }
 
+/// Promise qos/controllers: `tracking` and `steady` make up for missed goals and stay in their bands; the presets
+/// decide as tables 6.1 and 6.2 of the dissertation.
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
-    // Table 6.1, runs of 2 ms, of which the second millisecond is the latest sample: the speed in the first (9) and in
-    // naps (8) says nothing. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes
-    // on.
+    // Table 6.1, runs of 2 ms, with the second millisecond as the latest sample: the speed in the first (9) and in naps
+    // (8) does not count. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, otherwise none: the run
+    // continues.
     let slow = [9.0, 0.4, 8.0, 9.0, 0.5, 8.0, 9.0, 0.99, 8.0];
     let naps = |name, fast: &[f64]| sequence(&preset(name), &[&slow[..], fast].concat());
     let turn = |ms| [(1.0, 1), (1.0, 1), (0.0, ms)];
@@ -28,7 +30,7 @@ fn simple_naps_by_the_bin_of_the_speed() {
     // balanced: thresholds 0.8 and 1.5. 0.4 and 0.5 are low, 0.99 is between them, and so are 1.0 and 1.2.
     let fast = [9.0, 1.0, 8.0, 9.0, 1.2, 8.0];
     assert_eq!(naps("balanced", &fast), [turn(4), turn(4), turn(2), turn(2), turn(2)].concat());
-    // qos-biased: naps of 3, 2 and 1 times the run; those behind 1.0 and 1.2, which are high, are of 2 ms.
+    // qos-biased: naps of 3, 2 and 1 times the run; those after 1.0 and 1.2, which are high, are of 2 ms.
     assert_eq!(naps("qos-biased", &fast), [turn(6), turn(4), turn(4), turn(2), turn(2)].concat());
     // Ours: runs of 10 ms, of which all counts.
     let ours = Controller::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0]));
@@ -36,22 +38,24 @@ fn simple_naps_by_the_bin_of_the_speed() {
     assert_eq!(sequence(&ours, &[0.4, 9.0, 1.0, 0.5, 9.0, 1.2]), expected);
 }
 
+/// Holds record/old.
 #[test]
 fn recordings_of_before_are_of_whole_runs() {
     let before = r#"{"simple":{"low":0.5,"high":1.0,"naps":[2.0,1.0,0.0],"exec":{"secs":0,"nanos":10000000}}}"#;
     let controller: Controller = serde_json::from_str(before).unwrap();
     assert_eq!(controller, Controller::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
     assert_eq!(serde_json::to_string(&controller).unwrap(), before);
-    // The state was a `true` behind a run.
+    // The state was a `true` after a run.
     let state = serde_json::from_str(r#"{"simple":true}"#).unwrap();
     assert_eq!(controller.next(state, &PhaseResult::one(0.4)).0.lasts, Lasts::For(MS(20)));
-    // Naps of `targeted` were as long as the mean speed asked for.
+    // Naps of `targeted` had the length for the mean speed.
     let shortest = preset("targeted-by-speed");
     let before = serde_json::to_string(&shortest).unwrap();
     assert!(!before.contains("by_slowdown"), "{before}");
     assert_eq!(serde_json::from_str::<Controller>(&before).unwrap(), shortest);
 }
 
+/// Holds qos/controllers.
 #[test]
 fn targeted_goes_through_its_states() {
     // conservative-90: allowed loss 0.1, naps from a loss of 0.04 on.
@@ -82,7 +86,7 @@ fn targeted_goes_through_its_states() {
     assert_eq!(phases, expected.concat());
 }
 
-/// The nap, in milliseconds, behind a check that shows a loss.
+/// The nap, in milliseconds, after a check that shows a loss.
 fn nap_after(controller: &str, loss: f64) -> f64 {
     let controller = preset(controller);
     let (_, state) = controller.start();
@@ -93,6 +97,7 @@ fn nap_after(controller: &str, loss: f64) -> f64 {
     nap.as_secs_f64() * 1e3
 }
 
+/// Holds qos/controllers.
 #[test]
 fn naps_are_those_of_equation_6_1() {
     // 0.9/0.1 = 9 times the slowdown, runs of 2 ms: 2 · (9 · 3/7 − 1) = 40/7 ms, which keeps (2 · 70 + 40/7 · 100) /
@@ -106,13 +111,14 @@ fn naps_are_those_of_equation_6_1() {
     // conservative-80: 0.8/0.2 = 4 times as much, 2 · (4 · 1 − 1). At the allowed loss, 4 · 0.2/0.8 = 1: the shortest.
     assert!((nap_after("conservative-80", 0.5) - 6.0).abs() < 1e-5);
     assert_eq!([0.1, 0.2].map(|loss| nap_after("conservative-80", loss)), [2.0; 2]);
-    // Nearly nothing is kept: 2 · (9 · 99 − 1) ms are more than the longest nap.
+    // Almost the whole speed is lost: 2 · (9 · 99 − 1) ms are more than the longest nap.
     assert_eq!(nap_after("relaxed-90", 0.99), 200.0);
     // Ours, runs of 10 ms: 10 · (9 · 1 − 1); and where the mean speed alone counts, 10 · (0.5/0.1 − 1), which keeps
     // (10 · 50 + 40 · 100) / 50 = 90.
     assert_eq!(["targeted", "targeted-by-speed"].map(|name| nap_after(name, 0.5).round()), [80.0, 40.0]);
 }
 
+/// Holds qos/rules.
 #[test]
 fn the_program_that_suffers_most_decides() {
     let controller = preset("conservative-90");
@@ -129,6 +135,7 @@ fn the_program_that_suffers_most_decides() {
     assert_eq!(phase.lasts, Lasts::For(MS(4)));
 }
 
+/// Holds qos/innocent.
 #[test]
 fn nobody_naps_for_a_program_whose_speed_is_unknown() {
     for name in PRESETS {
@@ -140,7 +147,7 @@ fn nobody_naps_for_a_program_whose_speed_is_unknown() {
             state = next;
             naps.push(phase.duty == 0.0);
         }
-        // A check looks now and then whether it has become known.
+        // Occasional checks show whether it has become known.
         let share = naps.iter().filter(|nap| **nap).count();
         let allowed = if matches!(controller, Controller::Targeted(_)) { 50 } else { 0 };
         assert!(share <= allowed, "{name}: {share} naps in 100 phases");

@@ -2,14 +2,15 @@
 
 use super::*;
 
+/// Holds qos/controllers.
 #[test]
 fn tracking_waits_until_caches_are_warm_and_then_climbs() {
     let controller = preset("tracking");
     let phases = sequence(
         &controller,
         &[
-            // The pause goes on while the speed rises by more than 2 %, 200 ms at least: 25, 25, 50, 100 ms. It made
-            // 92.5 a second: 5 ms of speed alone are gained against the goal.
+            // The pause continues while the speed rises by more than 2 %, at least 200 ms: 25, 25, 50, 100 ms. It made
+            // 92.5 a second: a gain of 5 ms of speed alone against the goal.
             60.0, 80.0, 100.0, 100.0, //
             // A tenth of the time running costs 5 %: a loss of 0.5, so that a duty of 0.2 is right. Gained 15 ms, to be
             // spent in 4 s: 3.75 % more loss is allowed. 0.1 · (0.10375 / 0.05)^0.7 = 0.1667.
@@ -21,24 +22,24 @@ fn tracking_waits_until_caches_are_warm_and_then_climbs() {
     let rounded: Vec<(f64, u64)> = phases.iter().map(|(duty, ms)| ((duty * 1e3).round() / 1e3, *ms)).collect();
     let (pause, turn) = (|ms| (0.0, ms), |duty| (duty, 200));
     assert_eq!(rounded, [pause(25), pause(25), pause(50), pause(100), turn(0.1), turn(0.167), turn(0.195)]);
-    // However long it goes on rising, a pause ends: after 800 ms.
+    // A pause ends after 800 ms even if speed still rises.
     let rising = sequence(&controller, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0]);
     let ms: Vec<u64> = rising.iter().map(|(_, ms)| *ms).collect();
     assert_eq!(ms, [25, 25, 50, 100, 200, 400, 200]);
 }
 
+/// Holds qos/baseline.
 #[test]
 fn tracking_measures_the_speed_alone_again() {
     let controller = preset("tracking");
-    // Nothing is lost: pauses of 200 ms, the second one after 4 s, in which the duty has doubled up to 1 and was all;
-    // then every 16 s.
+    // No loss: pauses of 200 ms, the second one after 4 s, in which the duty has doubled up to 1; then every 16 s.
     let phases = sequence(&controller, &[100.0; 300]);
     let pauses: Vec<usize> = (0..300).filter(|i| phases[*i].0 == 0.0).collect();
     let fours = [0, 84, 168, 252].map(|first| [first, first + 1, first + 2, first + 3]);
     assert_eq!(pauses, fours.concat());
     assert_eq!(phases[4..9].iter().map(|phase| phase.0).collect::<Vec<_>>(), [0.1, 0.2, 0.4, 0.8, 1.0]);
-    // The program itself becomes slower: naps do not help, and a second later that is known. Or faster, which cannot
-    // be.
+    // The program itself becomes slower: naps do not help, which a second later is known. Or faster, which is
+    // impossible.
     for slower in [0.5, -0.5] {
         let mut plant = Plant::new(&controller, 0.0);
         plant.run(30, 0.2);
@@ -49,6 +50,7 @@ fn tracking_measures_the_speed_alone_again() {
     }
 }
 
+/// Holds qos/controllers.
 #[test]
 fn tracking_pays_its_debts() {
     let controller = preset("tracking");
@@ -63,6 +65,7 @@ fn tracking_pays_its_debts() {
     assert!((came.quality - 0.9).abs() < 0.01, "{came:?}");
 }
 
+/// Holds qos/goal.
 #[test]
 fn tracking_counts_batches_over_many_turns() {
     let controller = preset("tracking");
@@ -71,8 +74,8 @@ fn tracking_counts_batches_over_many_turns() {
     for _ in 0..60 {
         duties.push(phase.duty);
         turns += usize::from(phase.duty > 0.0);
-        // Pauses tell 100, from batch to batch, 50 ms apart; of two turns one sees two batches too many and the other
-        // as many too few.
+        // Pauses give 100, from batch to batch, 50 ms apart; of two turns one sees two batches too many, the other two
+        // too few.
         let speed = match phase.why {
             Why::Baseline => 100.0,
             _ => (1.0 - 0.2 * phase.duty) * if turns % 2 == 0 { 125.0 } else { 75.0 },
@@ -86,6 +89,7 @@ fn tracking_counts_batches_over_many_turns() {
     assert!(changes <= 12, "{changes} in {duties:?}");
 }
 
+/// Holds qos/goal.
 #[test]
 fn pauses_that_tell_nothing_become_rare() {
     let controller = preset("tracking");
@@ -105,8 +109,8 @@ fn pauses_that_tell_nothing_become_rare() {
 
 #[test]
 fn a_doubt_is_looked_into_once() {
-    // The least duty costs 12 %, more than may be lost: a pause after a second asks whether the program is slower by
-    // itself. It is not, and the doubt goes on: then pauses are 2 s apart, two looks of 20 batches each.
+    // The least duty costs 12 %, more than allowed: a pause after a second checks whether the program itself became
+    // slower. It did not, and the doubt remains: then pauses are 2 s apart, two looks of 20 batches each.
     let controller = preset("tracking");
     let (mut phase, mut state) = controller.start();
     let (mut turns, mut between) = (0, Vec::new());

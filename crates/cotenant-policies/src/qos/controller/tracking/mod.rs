@@ -1,18 +1,15 @@
-//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what
-//! whole turns of running and napping come to, from a speed alone that is measured in pauses long enough for caches to
-//! fill.
+//! For speeds known within a fraction of a second (ours): the duty follows the results of whole turns of running and
+//! napping, relative to a speed alone measured in pauses long enough for caches to fill.
 //!
-//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have
-//! pushed out of a cache of some MB has not got it back by then: it is as slow in a nap as in a run, no difference is
-//! seen, and nothing is throttled. Here a pause goes on until the speed has stopped rising, and what naps really gain,
-//! cold caches included, is in the mean over a turn.
+//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. But a program that lost its data in a
+//! cache of some MB has not reloaded it by then: it is as slow in a nap as in a run, no difference appears, and nothing
+//! is throttled. Here a pause lasts until the speed stops rising, and the mean over a turn includes cold caches.
 //!
-//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small
-//! duty, and keeps [an account](account) of what was gained or lost against the goal. On a machine that gives more or
-//! less from second to second, a speed alone that is seconds old is wrong, and errors do not cancel: too low a one lets
-//! the others take what they like, too high a one cannot make the program faster than alone. So it is measured as often
-//! as costs nothing. Progress that comes in batches is counted over as many turns as it takes to see enough of them; no
-//! batch is lost between two such windows, so the account stays right.
+//! The promise concerns the mean over everything, pauses and learning included. So it begins with a pause and a small
+//! duty, and keeps [an account](account) of gains and losses against the goal. On a machine with varying capacity, an
+//! old speed alone is wrong, and errors do not cancel: too low a value lets the others run freely, too high a value
+//! cannot be reached. So it is measured as often as is free. Batched progress is counted over enough turns to see
+//! enough batches; no batch is lost between two windows, so that the account stays exact.
 //!
 //! ```text
 //!   start ──▶ Pause ────────────────────────────────▶ Turn ↺ the duty follows the loss over whole turns
@@ -38,48 +35,48 @@ const FIRST: f64 = 0.1;
 /// Weight of a new measurement against those before.
 const WEIGHT: f64 = 0.5;
 
-/// A part of a pause that is faster than the one before by less than this share of the allowed loss is not faster.
+/// A part of a pause that gains less than this fraction of the allowed loss over the previous one does not count as
+/// faster.
 const RISEN: f64 = 0.2;
 
-/// A program that is faster than alone by more than this was slower when that was measured.
+/// A program faster than alone by more than this was measured alone in a slow moment.
 const TOO_FAST: f64 = 0.1;
 
-/// A pause lasts at least this long, without and with batches of progress: noise, or the moments of the batches, spoil
-/// shorter ones.
+/// Least length of a pause, without and with batched progress: noise, or the moments of batches, distort shorter ones.
 const SHORTEST_PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// And at most, however long the speed goes on rising.
+/// Its limit, even if the speed still rises.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// Without any progress for this long, and the time of four batches, nothing is known any more.
+/// After this long without any progress, and the time of four batches, the speed is unknown.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// This many batches tell a speed.
+/// Number of batches that give a speed.
 const BATCHES: u32 = 20;
 
-/// Where no naps are needed, the speed alone is measured this much less often.
+/// Factor for rarer measurements of the speed alone while no naps are needed.
 const CALM: u32 = 4;
 
-/// Where they are needed, it is measured more often, since shared machines give more and less from second to second:
-/// pauses take this share of the time in which the others nap anyway.
+/// With naps, measurements are more frequent, because the capacity of shared machines varies: pauses take this fraction
+/// of the time in which the others nap anyway.
 const PAUSED: f64 = 0.5;
 
-/// But at most this much more often.
+/// Limit of that increase.
 const OFTEN: u32 = 4;
 
-/// Pauses that told nothing make the next ones rarer: twice as rare each, up to so often.
+/// Futile pauses make the next ones rarer, each time by half, up to this many times.
 const FAILURES: u32 = 5;
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
-    /// Share of its speed alone that a program is to keep, 0–1, exclusive.
+    /// Fraction (0–1, exclusive) of its speed alone that a program should keep.
     pub goal: f64,
     /// A turn of running and napping; at most the longest nap.
     pub turn: Duration,
     /// The first part of a pause; each further part is as long as all before it.
     pub shortest: Duration,
-    /// Time between two pauses that measure the speed alone, at most, while others nap.
+    /// Longest time between two measurements of the speed alone while others nap.
     pub between: Duration,
 }
 
@@ -87,53 +84,52 @@ pub struct Tracking {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrackingState {
     step: Step,
-    /// Length of the phase that goes on.
+    /// Length of the current phase.
     lasts: Duration,
     /// Speed alone of each program.
     pub(super) alone: Vec<Option<f64>>,
-    /// Speeds in the part of a pause before.
+    /// Speeds in the previous part of a pause.
     before: Vec<Option<f64>>,
-    /// What each program did since this was looked at last.
+    /// Work of each program since its last look.
     work: Vec<Work>,
-    /// Time since then, and of it that in which the others ran, seconds.
+    /// Time since then, and of it the time in which the others ran, seconds.
     window_s: [f64; 2],
-    /// What the program that suffers most loses of its speed alone, over the duty; a moving mean.
+    /// Loss of the program that suffers most, as a fraction of its speed alone, over the duty; a moving mean.
     loss: Option<f64>,
     /// Seconds of its speed alone that the program that suffers most has beyond its goal.
     credit_s: f64,
     /// The duty.
     duty: f64,
-    /// How long the pause has lasted.
+    /// Duration of the pause so far.
     paused: Duration,
     /// Time since the last pause.
     since: Duration,
     /// Time without any progress.
     silent: Duration,
-    /// How far apart batches of progress are.
+    /// Time between batches of progress.
     grain: Duration,
-    /// Pauses in a row that told nothing.
+    /// Futile pauses in a row.
     failed: u32,
     /// Time between this pause and the one before.
     #[serde(default)]
     behind: Duration,
-    /// Whether a pause that was taken in doubt told what was known, and the doubt goes on.
+    /// Whether a pause taken in doubt confirmed the known speed, and the doubt continues.
     sure: bool,
-    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the
-    /// last pause.
+    /// Whether the speed alone is only a lower bound: programs have been faster beside the others since the last pause.
     #[serde(default)]
     raised: bool,
 }
 
-/// What a program did.
+/// Work of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Work {
     /// Speed × seconds.
     done: f64,
-    /// Seconds of which that is known.
+    /// Seconds with known work.
     seconds: f64,
 }
 
-/// What the last phase was.
+/// The last phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Step {
@@ -142,13 +138,13 @@ enum Step {
     Pause,
     /// A turn.
     Turn,
-    /// A run while the speed is not known.
+    /// A run while the speed is unknown.
     Unknown,
 }
 
 impl Tracking {
-    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to
-    /// fill, and fill once per turn.
+    /// With the parameters of the tests: turns of 200 ms, because caches of some MB fill in tens of milliseconds, once
+    /// per turn.
     pub fn new(goal: f64) -> Self {
         let ms = Duration::from_millis;
         Self { goal, turn: ms(200), shortest: ms(25), between: ms(4_000) }
@@ -165,7 +161,7 @@ impl Tracking {
         state.grain = seen.grain.unwrap_or(state.grain);
         if state.silent > SILENT + state.grain * 4 {
             let since = if state.step == Step::Unknown { state.since } else { Duration::ZERO };
-            // Before it has begun, a program says nothing either.
+            // A program that has not started is silent too.
             let in_vain = state.step == Step::Pause && state.paused > self.shortest;
             let failed = (state.failed + u32::from(in_vain)).min(FAILURES);
             return self.unknown(TrackingState { since, failed, ..TrackingState::default() });
@@ -211,8 +207,8 @@ impl Tracking {
                 let held = Held::new(high, Figure::Lost, loss * duty, self.allowed(&state));
                 let why = self.adapt(&mut state, loss);
                 if duty >= 1.0 && state.duty < 1.0 && !first {
-                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is
-                    // not only the machine that gives less.
+                    // All have run, and low-priority programs are to nap. A pause is a nap too, and shows at once
+                    // whether only the machine has slowed down.
                     return self.pause(TrackingState { duty, loss: None, ..state });
                 }
                 let too_fast = kept > 1.0 + TOO_FAST;
@@ -236,12 +232,12 @@ impl Tracking {
         if state.duty >= 1.0 {
             return if state.raised { self.between / OFTEN } else { self.between * CALM };
         }
-        // Two looks at the duty, which batches make long ones, are between two pauses at least.
+        // At least two decisions about the duty, which batches lengthen, are between two pauses.
         let least = (state.grain * BATCHES * 2).clamp(self.between / OFTEN, self.between);
         state.paused.div_f64(PAUSED * (1.0 - state.duty)).clamp(least, self.between)
     }
 
-    /// Whether the last pause told nothing, and it is too early for the next.
+    /// Whether the last pause was futile, and it is too early for the next.
     fn waits(&self, state: &TrackingState) -> bool {
         state.failed > 0 && state.since < self.between * (1_u32 << state.failed.min(FAILURES))
     }
@@ -259,7 +255,7 @@ impl Tracking {
         (Phase::nap(paused, Why::Baseline), state)
     }
 
-    /// A run until something is known.
+    /// A run until a speed is known.
     fn unknown(&self, mut state: TrackingState) -> (Phase, TrackingState) {
         state.silent = SILENT;
         state.since += self.turn;
