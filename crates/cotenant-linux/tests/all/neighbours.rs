@@ -131,7 +131,8 @@ if server == 0:
     while True:
         asked = os.read(fd, 1 << 20)
         _, op, unique, node = struct.unpack("<IIQQ", asked[:24])
-        of = lambda node: struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755 if node == 1 else 0o100644, 1, 0, 0, 0, 4096, 0)
+        mode = lambda node: 0o40755 if node == 1 else 0o100644
+        of = lambda node: struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode(node), 1, 0, 0, 0, 4096, 0)
         if op == 26:
             answer = struct.pack("<IIIIHHIIHHI", 7, 31, 65536, 0, 12, 10, 65536, 1, 0, 0, 0) + bytes(28)
         elif op == 1:

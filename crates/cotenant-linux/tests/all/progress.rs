@@ -637,11 +637,13 @@ fn an_exception_out_of_a_call_of_mpi_reaches_who_catches_it() {
                   extern \"C\" int MPI_Send(const void *, int, int, int, int, long);\n\
                   struct Held { int *count; ~Held() { ++*count; } };\n\
                   static int caught, left;\n\
-                  static void calls() { for (int i = 0; i < 100; i++) try { Held held{&left}; MPI_Send(0, 0, 0, 0, 0, i % 2);\n\
+                  static void calls() { for (int i = 0; i < 100; i++) try { Held held{&left};\n\
+                  MPI_Send(0, 0, 0, 0, 0, i % 2);\n\
                   } catch (const std::runtime_error &) { caught++; } }\n\
                   int main() { calls(); int status = 0; pid_t child = fork();\n\
                   if (!child) { calls(); _exit(caught == 100 && left == 200 ? 0 : 1); }\n\
-                  waitpid(child, &status, 0); std::printf(\"%d %d %d\\n\", caught, left, status); std::fflush(stdout);\n\
+                  waitpid(child, &status, 0);\n\
+                  std::printf(\"%d %d %d\\n\", caught, left, status); std::fflush(stdout);\n\
                   return std::getchar() != EOF; }\n";
     std::fs::write(at("mpi.cpp"), mpi).unwrap();
     std::fs::write(at("throws.cpp"), throws).unwrap();
