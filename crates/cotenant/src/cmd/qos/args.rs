@@ -63,7 +63,8 @@ pub struct Args {
     /// only the daemon are ignored. [default: that of cotenant daemon]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to read the high-priority speed [default: progress; clients:PORT:p99 of a server that runs and reports none]
+    /// Where to read the high-priority speed [default: progress; of a server that reports none
+    /// `clients:PORT:p99`]
     ///
     /// One for each high-priority program, in their order; the last one is for the rest. progress, `latency_p50_s` and
     /// `latency_p99_s` are what programs report. ipc reads hardware counters. A metric from outside is given as for
