@@ -454,8 +454,8 @@ mod tests {
 
     #[test]
     fn clients_are_those_of_a_port_or_a_socket() {
-        let m = metric("clients:6379:p99.9,every=2s");
-        assert_eq!((&m.source, m.quantile), (&MetricSource::Clients(Service::Port(6379)), Some(0.999)));
+        let m = metric("clients:6379:p99,every=2s");
+        assert_eq!((&m.source, m.quantile), (&MetricSource::Clients(Service::Port(6379)), Some(0.99)));
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "clients"));
         let m = metric("clients:/run/my:p/a b.sock:p50,name=db");
         assert_eq!(m.source, MetricSource::Clients(Service::Socket("/run/my:p/a b.sock".into())));
