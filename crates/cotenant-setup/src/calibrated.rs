@@ -148,6 +148,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown};
 
+    /// Promise daemon/data-folder: Root uses no data folder in which other users can write.
     #[test]
     fn root_keeps_nothing_in_folders_of_others() {
         if sys::euid() != 0 {

@@ -143,6 +143,7 @@ fn owner_of(namespace: &File, request: u32) -> io::Result<u32> {
 mod tests {
     use super::*;
 
+    /// Promise daemon/real-users: Limits for each user count subordinate user ids as their owner's.
     #[test]
     fn budgets_are_of_those_who_are_real() {
         let subuids = Subuids::parse("alice:100000:65536\nroot:200000:65536\n", "root:x:0:0\nalice:x:1000:1000\n");

@@ -153,6 +153,7 @@ os.kill(server, 9)
 os._exit(0)
 "#;
 
+/// Promise daemon/file-servers: A user's file server that does not answer holds up no sample and no end of Cotenant.
 /// What may be such a file is looked at as the kernel knows it; who asks the server waits, and cannot be killed.
 #[test]
 fn a_server_of_files_that_does_not_answer_is_not_asked() {

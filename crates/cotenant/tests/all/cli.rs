@@ -1178,6 +1178,7 @@ fn real_time_group(pid: &str) -> Option<PathBuf> {
     }
 }
 
+/// Holds see/contradictions.
 /// lxcfs numbers CPUs anew in one file, so that some are in that list by chance.
 #[test]
 fn cpus_that_a_list_hides_are_used() {

@@ -64,6 +64,7 @@ fn run(state: &State, metric: &str) -> Value {
     summary["metrics"][0].clone()
 }
 
+/// Holds speed/clients.
 #[test]
 fn what_clients_wait_is_a_metric_of_ports_and_sockets() {
     if !can_be_seen() {
@@ -100,6 +101,7 @@ fn what_clients_wait_is_a_metric_of_ports_and_sockets() {
     drop(pipelining);
 }
 
+/// Holds speed/clients.
 /// What cannot be seen is refused before anything begins.
 #[test]
 fn clients_that_cannot_be_seen_are_refused_once() {

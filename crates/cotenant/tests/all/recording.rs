@@ -69,6 +69,7 @@ fn a_recording_is_made_for_its_owner_and_an_older_one_is_kept() {
     assert_eq!(read(&path), (30, Tail::Complete));
 }
 
+/// Promise record/kept: A command that cannot be started leaves the recordings of before as they were.
 /// Typed twice, a command that is not found would leave two recordings of nothing.
 #[test]
 fn where_nothing_begins_the_recording_of_before_stays() {

@@ -129,6 +129,7 @@ impl Drop for Site {
     }
 }
 
+/// Holds undo/limits, undo/masks, undo/pauses.
 #[test]
 fn random_kills_and_stops_of_the_daemon_leave_nothing() {
     const WAYS: [&str; 8] = [

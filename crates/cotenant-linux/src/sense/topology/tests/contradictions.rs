@@ -49,6 +49,8 @@ fn what_the_kernel_lets_us_use_is_online() {
     assert!(found.notes[0].contains("may run on CPUs 6-7"), "{:?}", found.notes);
 }
 
+/// Promise see/contradictions: Where lists of CPUs contradict each other, what the kernel lets Cotenant use counts,
+/// and the contradiction is named.
 /// Where some CPUs are in the list by chance, those that say themselves that they are on are on.
 #[test]
 fn a_list_that_some_cpus_contradict_is_not_believed() {
