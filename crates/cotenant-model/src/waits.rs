@@ -181,6 +181,7 @@ impl Behind {
             }
         }
         named.sort_by(|a, b| b.1.total_cmp(&a.1));
+        named.retain(|(_, threads)| *threads >= 0.005); // less is written as 0.00
         let part = |(what, threads): &(&str, f64)| format!("{threads:.2} behind {what}");
         named.iter().take(NAMED).map(part).collect::<Vec<_>>().join(", ")
     }

@@ -91,7 +91,7 @@ impl fmt::Display for SpeedSummary {
         write!(f, "speed of {}: ", self.app)?;
         let spread = |source: &SourceSummary| match (source.spread, source.windows) {
             (Some(spread), _) => format!("± {} % from window to window", digits(spread * 100.0)),
-            (None, 0) => "for too short to tell how steady".to_owned(),
+            (None, 0) => "seen for too short a time".to_owned(),
             (None, _) => "with long pauses".to_owned(),
         };
         if let Some(source) = self.sources.iter().find(|source| Some(&source.source) == self.source.as_ref()) {
@@ -102,7 +102,7 @@ impl fmt::Display for SpeedSummary {
             let waits = if source.standing == Standing::Waiting { ", but it waits for others" } else { "" };
             write!(f, "; {} {}{waits}", source.source, spread(source))?;
         }
-        f.write_str("; tell it with --metric")
+        f.write_str("; name one with --metric")
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(steady.to_string(), "speed of xz: io_bytes/s, ± 0 % from window to window");
         assert_eq!(steady.sources[0].windows, 20, "each second once");
         let bursts = summary(|second| 100 << (second % 2), 20).to_string();
-        assert_eq!(bursts, "speed of xz: not known; io_bytes/s ± 38.2 % from window to window; tell it with --metric");
+        assert_eq!(bursts, "speed of xz: not known; io_bytes/s ± 38.2 % from window to window; name one with --metric");
         let pauses = serde_json::to_value(summary(|second| second % 2, 20)).unwrap();
         assert_eq!(pauses["source"], serde_json::Value::Null);
         assert_eq!(pauses["sources"][0]["standing"], "unsteady");

@@ -193,7 +193,8 @@ pub enum Command {
     ///
     /// Measures how fast the high-priority programs are while the low-priority ones run and while they nap. Throttles
     /// these no more than the goal needs. Programs that were built by `cotenant cc` nap by themselves; all others are
-    /// paused. Ends when the high-priority programs and all that were started have ended. Whatever happens to Cotenant,
+    /// paused. Ends when all commands and the high-priority programs have ended; if all programs that give way
+    /// are commands, running high-priority programs are not awaited. Whatever happens to Cotenant,
     /// nothing stays paused. The exit code is that of the first high-priority program, 128 + signal if a signal ended
     /// it, 0 if it was not started here. It is 4 instead of 0 if the speed of one was not known in 10 s or more, or its
     /// metric only failed.

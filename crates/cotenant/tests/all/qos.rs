@@ -697,6 +697,18 @@ fn what_is_only_watched_ends_with_its_shell() {
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }
 
+/// Holds run/end.
+#[test]
+fn a_server_that_runs_already_is_not_awaited_when_the_batch_has_ended() {
+    let mut server = spawn_fresh(Command::new("sleep").arg("1000"));
+    let pid = server.id().to_string();
+    let words = ["--high-pid", &pid, "--low", "exec sleep 0.5", "--metric", "cmd:echo 1,every=20ms"];
+    let (json, code) = summary(&words);
+    assert_eq!((code, server.try_wait().unwrap()), (Some(0), None), "{json:#}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
 /// Holds undo/pauses.
 #[test]
 fn without_a_journal_nothing_is_started() {
