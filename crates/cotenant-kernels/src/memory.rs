@@ -80,7 +80,8 @@ impl Version {
         let pairs = stat.lines().filter_map(|line| line.split_once(' '));
         let back =
             pairs.filter(|(name, _)| self.back.contains(name)).filter_map(|(_, bytes)| bytes.parse::<u64>().ok());
-        let used = number(self.used).unwrap_or(0).saturating_sub(back.sum());
+        // What is not known to be free is taken as used.
+        let used = number(self.used).unwrap_or(limit).saturating_sub(back.sum());
         Some(limit.saturating_sub(used))
     }
 }

@@ -12,6 +12,7 @@ use cotenant_linux::sense::doctor;
 use cotenant_linux::sense::rivals::{self, Rival};
 use cotenant_linux::sense::tier::{Tier, TierReport};
 use cotenant_linux::sense::{progress, proxies};
+use cotenant_linux::sys;
 use cotenant_model::{Signal, Topology};
 use cotenant_setup::settings;
 use cotenant_status::status::{ServiceStatus, Status};
@@ -145,6 +146,8 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     } else {
         "can work"
     };
+    // Tried with the mask that is there; a filter of system calls may refuse it.
+    let refused = sys::getaffinity(0).and_then(|mask| sys::setaffinity(0, &mask)).err();
     let all = [
         ("sam", sam.to_owned()),
         ("auto", auto.to_owned()),
@@ -154,7 +157,11 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         ("dino", dino.to_owned()),
         ("none", "works everywhere: changes nothing, measures".to_owned()),
     ];
-    all.into_iter().map(|(policy, text)| Advice { policy, text }).collect()
+    let said = |policy, text| match &refused {
+        Some(why) if policy != "none" => format!("cannot place here: sched_setaffinity is refused ({why})"),
+        _ => text,
+    };
+    all.into_iter().map(|(policy, text)| Advice { policy, text: said(policy, text) }).collect()
 }
 
 /// `1 package, 1 memory node, …`, from the numbers of packages, memory nodes, LLC domains, cores and usable CPUs.
