@@ -216,15 +216,15 @@ impl Shared {
     }
 
     fn briefly<T>(&self, pid: u32, work: impl FnOnce() -> T) -> Option<T> {
-        let (user, begin, cpu) = (user_of(pid)?, Instant::now(), sys::thread_cpu_time());
+        let (user, begin, sleeps) = (user_of(pid)?, Instant::now(), sys::thread_sleeps());
         let patience = self.lock().left(user, begin);
         if patience.is_zero() {
             return None;
         }
         let done = sys::interrupted_after(patience, work);
-        let waited = begin.elapsed().saturating_sub(sys::thread_cpu_time().saturating_sub(cpu));
-        if waited > MOMENT {
-            self.lock().wait_was(user, waited);
+        // On a busy machine this thread waits for a CPU, too, which is no program's doing.
+        if sys::thread_sleeps() > sleeps {
+            self.lock().wait_was(user, begin.elapsed().min(patience));
         }
         Some(done)
     }
@@ -295,9 +295,6 @@ pub(crate) fn ask_with_patience<T: Send + 'static>(
 ) -> io::Result<T> {
     DESK.ask(fs, pid, what, Some(PATIENCE), work)
 }
-
-/// A wait that is counted if the kernel may cause one; shorter ones may be the scheduler's.
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// Runs a call for which the kernel may wait for a process, interrupted by a signal (`EINTR`) when that takes long.
 /// `None`, without running it, after too long waits for its user.

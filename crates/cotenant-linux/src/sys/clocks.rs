@@ -45,6 +45,15 @@ pub fn thread_cpu_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// How often this thread has slept: it waited for something else than a CPU.
+pub fn thread_sleeps() -> i64 {
+    // SAFETY: all-zero is a value of this type.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is writable; the call cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw
+}
+
 /// `CLOCK_MONOTONIC`: the same for all programs of a time namespace.
 pub fn monotonic() -> Duration {
     read(libc::CLOCK_MONOTONIC)

@@ -19,7 +19,9 @@ pub mod waiter;
 mod waiting;
 
 pub use classes::{getscheduler, may_leave_idle, setscheduler};
-pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time, ticks_per_second};
+pub use clocks::{
+    Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time, thread_sleeps, ticks_per_second,
+};
 pub use confined::{Failed, confined};
 pub(crate) use files::flock;
 pub use files::{

@@ -587,7 +587,7 @@ fn settings_of_policies_in_the_file_are_checked_and_give_way_to_the_command_line
     assert_eq!(to(&decide(file, &["--map", "X..."])), serde_json::json!([0]));
     for (line, why) in [
         ("sam.nope = 1", "settings of sam: unknown field `nope`, expected one of"),
-        ("nope.x = 1", "there is no policy 'nope'; known: none, static"),
+        ("nope.x = 1", "there is no policy 'nope'; known: auto, "),
         ("atom.turn = 5", "settings of atom: 5ms is out of range: 10ms to 86400s"),
     ] {
         let out = decide(&format!("{file}{line}\n"), &[]);
@@ -749,7 +749,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     let pid = std::process::id().to_string();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
-        (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
+        (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: auto"),
         (&["run", "--policy", "sam", "--", "touch", &touched], 2, "--profile"),
         (&["run", "--policy", "static", "--map", "Q", "--", "touch", &touched], 2, "map"),
         (&["run", "--policy", "static", "--", "touch", &touched], 2, "--map"),
@@ -800,7 +800,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["replay", recording, "--from", "999s", "--json"], 2, "--from 999 s: the recording ends at "),
         (&["why", "--live", "--socket", "/proc/nonexistent", "x"], 2, "no daemon answers at /proc/nonexistent"),
         (&["why", "--live", "x", "y"], 2, "leave out y"),
-        (&["replay", recording, "--policy", "fastest"], 2, "known: none"),
+        (&["replay", recording, "--policy", "fastest"], 2, "known: auto"),
         (&["replay", recording, "--from", "2s", "--to", "1s"], 2, "swap them"),
         (&["replay", recording, "--policy", "static"], 2, "--map"),
         (&["run", ""], 2, "the command is empty"),
@@ -900,7 +900,7 @@ fn nothing_is_said_to_be_managed_that_is_not() {
     eventually("it ends", || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z "));
     let out = cotenant_for_a_minute().args(["attach", "-p", &pid]).stdin(Stdio::null()).output().unwrap();
     let said = text(&out.stderr);
-    assert!(out.status.code() == Some(1) && !said.contains("managing with"), "{said}");
+    assert!(out.status.code() == Some(2) && !said.contains("managing with"), "{said}");
     ended.wait().unwrap();
 }
 
@@ -1129,7 +1129,7 @@ fn attach_says_why_a_process_is_left_alone() {
     let kernel = run(&["attach", "--policy", "none", "--all-users", "-p", "2"]);
     let said = text(&kernel.stderr);
     if fs::read_link("/proc/2/exe").is_err() && Path::new("/proc/2/stat").exists() {
-        assert!(kernel.status.code() == Some(1) && said.contains("process 2 is a kernel thread"), "{said}");
+        assert!(kernel.status.code() == Some(2) && said.contains("process 2 is a kernel thread"), "{said}");
     }
     let mut real_time = Command::new("chrt").args(["-f", "1", "sleep", "1000"]).spawn().unwrap();
     let there = || fs::read_to_string(format!("/proc/{}/comm", real_time.id())).is_ok_and(|name| name == "sleep\n");
@@ -1152,10 +1152,10 @@ fn attach_says_why_a_process_is_left_alone() {
     });
     real_time.kill().unwrap();
     real_time.wait().unwrap();
-    let mut all = vec![(out, 1), (low, 2)];
+    let mut all = vec![(out, 2), (low, 2)];
     if let Some((out, group)) = group {
         fs::remove_dir(group).unwrap();
-        all.push((out, 1));
+        all.push((out, 2));
     }
     for (out, code) in all {
         let said = text(&out.stderr);

@@ -63,12 +63,11 @@ pub struct Args {
     /// only the daemon are ignored. [default: that of cotenant daemon]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to read the high-priority speed [default: progress; of a server that reports none
-    /// `clients:PORT:p99`]
+    /// Where to read the high-priority speed [default: progress]
     ///
     /// One for each high-priority program, in their order; the last one is for the rest. progress, `latency_p50_s` and
     /// `latency_p99_s` are what programs report. ipc reads hardware counters. A metric from outside is given as for
-    /// cotenant run.
+    /// cotenant run. Of a running server that reports nothing the default is what its clients wait: `clients:PORT:p99`.
     #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
     /// Go on where a metric is refused: its server comes later, or is about to get a password
