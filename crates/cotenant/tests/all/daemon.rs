@@ -709,7 +709,8 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
     );
     let (prolog, jobs) = (world.path("prolog"), world.path("slurm"));
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm/prolog")).unwrap();
-    let text = text.replace("/system.slice/slurmstepd.scope/", &format!("{}/", pod.path()));
+    let group = format!("groups() {{ echo \"{}/job_$job\"; }}\n\n# Users write", pod.path());
+    let text = text.replacen("# Users write", &group, 1);
     let text = text.replace("jobs=/run/cotenant/slurm", &format!("jobs={}", jobs.display()));
     assert!(text.contains(&pod.path()) && text.contains(jobs.to_str().unwrap()));
     fs::write(&prolog, text).unwrap();

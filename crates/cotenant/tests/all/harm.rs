@@ -247,8 +247,8 @@ fn without_permission_one_line_says_so() {
     };
     let pid = target.pid().to_string();
     for (args, code) in [
-        (&["attach", "-p", &pid, "--interval", "10ms"][..], 1),
-        (&["record", "-o", "/proc/nonexistent/x", "-p", &pid], 1),
+        (&["attach", "-p", &pid, "--interval", "10ms"][..], 2),
+        (&["record", "-o", "/proc/nonexistent/x", "-p", &pid], 2),
         (&["qos", "--high", "sleep 1", "--metric", "progress", "--low-pid", &pid], 2),
     ] {
         let out = nobody(args).unwrap();
