@@ -586,7 +586,7 @@ impl LinuxHost {
                 // and have ended.
                 let mut gave_way = self.apps.values().filter(|app| app.throttled).peekable();
                 let over = gave_way.peek().is_some() && gave_way.all(|app| app.child.is_some() && app.gone);
-                let needed = apps.any(|app| !app.throttled && !app.gone && !(over && app.child.is_none()));
+                let needed = apps.any(|app| !app.throttled && !app.gone && (!over || app.child.is_some()));
                 // Started commands are awaited after any request; after their time limit also their children, because a
                 // shell ends before its server does.
                 let stopped = self.stopped && self.signal.is_none();
