@@ -95,6 +95,9 @@ impl Door {
 /// Limit of the wait for one answer.
 const LONGEST: Duration = Duration::from_millis(50);
 
+/// Nothing is begun that is to be interrupted sooner: the timer's signals would take all of the time.
+const LEAST: Duration = Duration::from_millis(1);
+
 /// Limits of waits for the programs of one user, and for all: at once, and as a fraction of time.
 const EACH: Allowance = Allowance { at_once: Duration::from_millis(100), part: 50 };
 const ALL: Allowance = Allowance { at_once: Duration::from_millis(200), part: 10 };
@@ -164,6 +167,15 @@ struct Lane {
 struct Shared(Mutex<Desk>);
 
 static DESK: Shared = Shared::new();
+/// Only its limits of waits are used, so that late answers keep no thread from being counted.
+static OPENING: Shared = Shared::new();
+
+/// An answer, its CPU time, and whether the kernel made the thread wait for something else than a CPU.
+struct Answer<T> {
+    result: io::Result<T>,
+    cost: Duration,
+    slept: bool,
+}
 
 impl Shared {
     const fn new() -> Self {
@@ -192,7 +204,7 @@ impl Shared {
         let begin = Instant::now();
         let mut desk = self.lock();
         let before = desk.late.remove(&question).and_then(|(answer, _)| answer.downcast().ok());
-        let answer: Box<Receiver<(io::Result<T>, Duration)>> = match before {
+        let answer: Box<Receiver<Answer<T>>> = match before {
             Some(answer) => answer,
             None => Box::new(desk.begin(self, user, door, work)?),
         };
@@ -200,11 +212,14 @@ impl Shared {
         drop(desk);
         let came = answer.recv_timeout(patience);
         let mut desk = self.lock();
-        desk.wait_was(user, begin.elapsed());
+        // On a busy machine both threads wait for a CPU, too, which is no program's doing.
+        if !matches!(came, Ok(Answer { slept: false, .. })) {
+            desk.wait_was(user, begin.elapsed().min(patience));
+        }
         match came {
-            Ok((answer, cost)) => {
+            Ok(Answer { result, cost, .. }) => {
                 ELSEWHERE.set(ELSEWHERE.get() + cost);
-                answer
+                result
             }
             Err(RecvTimeoutError::Timeout) => {
                 desk.late.retain(|_, (_, since)| since.elapsed() < KEPT);
@@ -218,13 +233,12 @@ impl Shared {
     fn briefly<T>(&self, pid: u32, work: impl FnOnce() -> T) -> Option<T> {
         let (user, begin, sleeps) = (user_of(pid)?, Instant::now(), sys::thread_sleeps());
         let patience = self.lock().left(user, begin);
-        if patience.is_zero() {
+        if patience < LEAST {
             return None;
         }
         let done = sys::interrupted_after(patience, work);
-        // On a busy machine this thread waits for a CPU, too, which is no program's doing.
         if sys::thread_sleeps() > sleeps {
-            self.lock().wait_was(user, begin.elapsed().min(patience));
+            self.lock().wait_was(user, begin.elapsed());
         }
         Some(done)
     }
@@ -299,7 +313,7 @@ pub(crate) fn ask_with_patience<T: Send + 'static>(
 /// Runs a call for which the kernel may wait for a process, interrupted by a signal (`EINTR`) when that takes long.
 /// `None`, without running it, after too long waits for its user.
 pub(crate) fn briefly<T>(pid: u32, work: impl FnOnce() -> T) -> Option<T> {
-    DESK.briefly(pid, work)
+    OPENING.briefly(pid, work)
 }
 
 /// Owner of a program: its starting user, independent of its rights.
@@ -330,7 +344,7 @@ impl Desk {
         user: u32,
         door: Door,
         work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<Receiver<(io::Result<T>, Duration)>> {
+    ) -> io::Result<Receiver<Answer<T>>> {
         let open = self.lanes.get(&user).map(|lane| lane.open.clone()).unwrap_or_default();
         if open.load(Ordering::Relaxed) >= QUESTIONS {
             return Err(late());
@@ -338,10 +352,11 @@ impl Desk {
         let (tell, answer) = channel();
         let answered = open.clone();
         let mut job: Job = Box::new(move || {
-            let begin = sys::thread_cpu_time();
-            let answer = work(&door);
+            let (begin, sleeps) = (sys::thread_cpu_time(), sys::thread_sleeps());
+            let result = work(&door);
+            let (cost, slept) = (sys::thread_cpu_time().saturating_sub(begin), sys::thread_sleeps() > sleeps);
             answered.fetch_sub(1, Ordering::Relaxed);
-            let _ = tell.send((answer, sys::thread_cpu_time().saturating_sub(begin))); // the receiver may have gone
+            let _ = tell.send(Answer { result, cost, slept }); // the receiver may have gone
         });
         if let Some(lane) = self.lanes.get(&user) {
             open.fetch_add(1, Ordering::Relaxed);
@@ -465,7 +480,7 @@ mod tests {
         answers.extend((1..QUESTIONS).map(|_| ask(&mut desk, Box::new(|| ())).unwrap()));
         assert!(is_late(&ask(&mut desk, Box::new(|| ())).unwrap_err()));
         drop((desk, release));
-        assert!(answers.iter().all(|answer| answer.recv().is_ok_and(|(done, _)| done.is_ok())));
+        assert!(answers.iter().all(|answer| answer.recv().is_ok_and(|done| done.result.is_ok())));
         assert!(DESK.ask(&live, sleeper.pid(), What::Maps, Some(PATIENCE * 100), |_| Ok(())).is_ok());
     }
 
