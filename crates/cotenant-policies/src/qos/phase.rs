@@ -115,9 +115,6 @@ impl fmt::Display for Held {
             Figure::Left => {
                 write!(f, "{{app}} kept {value} of what others leave of its speed alone {relation} {threshold}")
             }
-            Figure::Lost if self.value < 0.0 => {
-                write!(f, "{{app}} ran {:.1} % faster than alone; a loss of {threshold} counts", -100.0 * self.value)
-            }
             Figure::Lost => write!(f, "{{app}} lost {value} of its speed alone {relation} {threshold}"),
         }
     }
