@@ -94,7 +94,7 @@ fn names_lead_to_sections() {
     assert_eq!((registry.section("cas"), registry.section("quantum")), (Ok("quantum"), Ok("quantum")));
     assert_eq!(registry.section("qos"), Ok("qos"));
     assert!(registry.section("auto").unwrap_err().contains("those of shapes and sam"));
-    assert!(registry.section("nope").unwrap_err().starts_with("there is no policy 'nope'; known: none, static"));
+    assert!(registry.section("nope").unwrap_err().starts_with("there is no policy 'nope'; known: auto, shapes"));
 }
 
 /// Hosts read it once before the first round.

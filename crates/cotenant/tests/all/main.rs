@@ -32,7 +32,6 @@ mod report;
 mod schedule;
 mod sharing;
 mod sim;
-mod storm;
 mod terminal;
 mod top;
 mod topo;

@@ -117,7 +117,7 @@ fn wrong_machines_policies_and_ends_are_refused() {
         MACHINE,
         &["--policy", "none,mas3"],
         2,
-        "--policy: there is no policy 'mas3'; known: none,",
+        "--policy: there is no policy 'mas3'; known: auto,",
     );
     refused("static", GOOD, MACHINE, &["--policy", "static"], 2, "s.toml: policy static needs a map; give map = ");
     refused(

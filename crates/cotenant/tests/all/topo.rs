@@ -67,7 +67,7 @@ fn errors_name_what_was_given() {
     for (args, code, text) in [
         (&["--from", "no-such-machine"][..], 2, "no-such-machine"),
         (&["--from", "x3320", "--gather", "x"], 2, "--gather"),
-        (&["--from", "x3320", "--svg", "/no/such/folder/x.svg"], 1, "/no/such/folder/x.svg"),
+        (&["--from", "x3320", "--svg", "/no/such/folder/x.svg"], 2, "/no/such/folder/x.svg"),
     ] {
         let out = topo(args);
         assert_eq!(out.status.code(), Some(code), "{args:?}");
