@@ -83,7 +83,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('\'').skip(1).step_by(2)
 }
 
-/// Whether somebody may have meant the one word by the other: a third of it differs at most, or it is an abbreviation.
+/// Whether one word may be a slip for the other: a third of it differs at most, or it is an abbreviation.
 fn is_near(said: &str, known: &str) -> bool {
     let known: Vec<char> = known.chars().collect();
     let mut rest = known.iter().peekable();

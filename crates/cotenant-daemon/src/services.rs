@@ -112,7 +112,7 @@ impl Service {
 /// Limit of managed services: each container may be one.
 pub(crate) const SERVICES: usize = CONTAINERS;
 
-/// Limit of managed services per user other than root, who may create any number.
+/// Limit of managed services per user; root has none.
 const OF_ONE: usize = 512;
 
 /// Identity of a service: the index of the rule, and the control group or the program.

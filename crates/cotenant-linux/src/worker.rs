@@ -66,7 +66,7 @@ pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|why| report(name, &*why))
 }
 
-/// Whether [`news`] tells of a panic of this thread, in one line; somebody who looks for its cause wants more.
+/// Whether [`news`] reports a panic of this thread in one line instead of a backtrace.
 pub fn is_reported() -> bool {
     CAUGHT.get() && std::env::var_os("RUST_BACKTRACE").is_none()
 }

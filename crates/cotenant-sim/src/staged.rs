@@ -160,7 +160,7 @@ mod tests {
     }
 
     /// On two nodes, a program placed at its start touches its pages there and stays near them.
-    /// Promise sim/pages: Pages follow where they are told at a price, and accesses by node are the lines that the
+    /// Promise sim/pages: Pages follow orders at a price, and accesses by node are the lines that the
     /// node delivers.
     #[test]
     fn who_is_placed_at_once_touches_his_pages_there() {

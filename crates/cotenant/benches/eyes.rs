@@ -90,7 +90,7 @@ const KINDS: [Kind; 5] = [
         socket: None,
         slower: 1.0,
         start: |folder| {
-            fs::write(folder.join("nginx.conf"), NGINX).unwrap_or_default();
+            fs::write(folder.join("nginx.conf"), NGINX).unwrap();
             format!("exec nginx -p {0} -c {0}/nginx.conf", folder.display())
         },
     },
@@ -101,7 +101,7 @@ const KINDS: [Kind; 5] = [
         socket: None,
         slower: 4.0,
         start: |folder| {
-            fs::write(folder.join("server.py"), PYTHON).unwrap_or_default();
+            fs::write(folder.join("server.py"), PYTHON).unwrap();
             format!("exec python3 {}/server.py", folder.display())
         },
     },
@@ -112,7 +112,7 @@ const KINDS: [Kind; 5] = [
         socket: None,
         slower: 1.0,
         start: |folder| {
-            fs::write(folder.join("server.go"), GO).unwrap_or_default();
+            fs::write(folder.join("server.go"), GO).unwrap();
             format!("cd {} && ([ -x server ] || go build -o server server.go) && exec ./server", folder.display())
         },
     },
@@ -306,8 +306,8 @@ impl Study<'_> {
         let said = asks.env("PGUSER", "postgres").output();
         let _ = client.log();
         let Ok(said) = said else { return Value::Null };
-        let last = said.stderr.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-        let summary: Value = serde_json::from_slice(last).unwrap_or_default();
+        let last = said.stderr.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap();
+        let summary: Value = serde_json::from_slice(last).unwrap();
         summary["metrics"][0]["mean"].as_f64().map_or(Value::Null, |seconds| json!(seconds * 1e6))
     }
 }

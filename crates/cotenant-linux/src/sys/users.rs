@@ -91,7 +91,7 @@ impl Subuids {
     }
 }
 
-/// The real user: the one who may act as this one according to `/etc/subuid`, or the first of theirs if that is root.
+/// The owner of a user id by `/etc/subuid`, or the first id of the range if that is root; else the user itself.
 /// Limits per user apply to real ones, since one may act as 65,536.
 pub fn real_user(uid: u32) -> u32 {
     /// The table changes rarely, and each answer to many processes takes one.

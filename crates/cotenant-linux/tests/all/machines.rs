@@ -55,7 +55,7 @@ fn told(test: &str, [program, package]: [&str; 2], args: &[&str]) -> Option<Stri
 const LSCPU: [&str; 2] = ["lscpu", "util-linux"];
 const LSTOPO: [&str; 2] = ["lstopo-no-graphics", "hwloc-nox"];
 
-/// What `lscpu` says that CPUs share. It numbers the cores of each kind anew, so that they are told apart by kind too;
+/// What `lscpu` says that CPUs share. It numbers the cores of each kind anew, so that the kind distinguishes them, too;
 /// where kinds take turns among the numbers of CPUs it mixes them up, which no real machine does.
 fn groups_of_lscpu(text: &str, t: &Topology) -> Groups {
     let heads: Vec<&str> = text

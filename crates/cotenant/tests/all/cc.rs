@@ -256,7 +256,7 @@ fn a_marked_program_naps_when_it_is_told_to() {
     }
 }
 
-/// Promise compile/naps: Compiled programs nap when they are told to, within 5 % of the ordered rate, also in short
+/// Promise compile/naps: Compiled programs nap when ordered to, within 5 % of the ordered rate, also in short
 /// threads and forked children.
 #[test]
 fn forked_children_and_short_threads_nap_for_what_they_run() {

@@ -74,7 +74,7 @@ fn a_list_that_some_cpus_contradict_is_not_believed() {
     }
 }
 
-/// No group can be seen, or that of somebody else, or one whose files are damaged.
+/// No group is visible, or another program's, or one with damaged files.
 #[test]
 fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
     let dump = simple("no-cpuset", 8);
