@@ -38,6 +38,8 @@ pub struct TaskStat {
     pub session: u32,
     /// The kernel's `PF_*` flags (9).
     pub flags: u32,
+    /// Minor page faults of its ended and reaped children, and of theirs (11).
+    pub ended_faults: u64,
     /// CPU time, clock ticks: user (14) and system (15).
     pub ticks: u64,
     /// The same of its ended and reaped children, and of theirs (16, 17).
@@ -75,6 +77,7 @@ impl TaskStat {
                 5 => stat.pgrp = unsigned(word).unwrap_or(0) as u32,
                 6 => stat.session = unsigned(word).unwrap_or(0) as u32,
                 9 => stat.flags = number()? as u32,
+                11 => stat.ended_faults = number()?,
                 14 | 15 => stat.ticks = stat.ticks.saturating_add(number()?),
                 // Signed there; negative means none.
                 16 | 17 => stat.ended_ticks = stat.ended_ticks.saturating_add(unsigned(word).unwrap_or(0)),

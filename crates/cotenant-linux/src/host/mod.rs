@@ -45,6 +45,19 @@ const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_mi
 /// The interval is this fraction of the elapsed time: programs change rarely after their start.
 const FULL_PART: u32 = 20;
 
+/// The end of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Its application.
+    pub app: AppId,
+    /// Its exit code, or 128 + signal.
+    pub code: u8,
+    /// When it was seen.
+    pub at: Time,
+    /// What it and its descendants used.
+    pub usage: Usage,
+}
+
 /// This machine with its managed applications.
 #[derive(Debug)]
 pub struct LinuxHost {
@@ -60,7 +73,7 @@ pub struct LinuxHost {
     /// Its command's exit.
     exit_code: u8,
     /// Commands that have ended since the last [`LinuxHost::take_ended`].
-    ended: Vec<(AppId, u8, Time)>,
+    ended: Vec<Ended>,
     line: Option<Line>,
     /// Sleep of throttled applications at the last full sample of threads, for live views.
     told: Rc<RefCell<Vec<Slept>>>,
@@ -284,7 +297,7 @@ impl LinuxHost {
         }
         self.observer.remove_app(app);
         self.apps.remove(&app);
-        self.ended.retain(|(ended, ..)| *ended != app);
+        self.ended.retain(|ended| ended.app != app);
     }
 
     /// The driver is called then, once.
@@ -316,13 +329,13 @@ impl LinuxHost {
         self.observer.by_app().into_iter().map(|(app, processes)| (app, pids(processes))).collect()
     }
 
-    /// Ended commands that were not taken: exit code (128 + signal), and time.
-    pub fn ended(&self) -> &[(AppId, u8, Time)] {
+    /// Ended commands that were not taken.
+    pub fn ended(&self) -> &[Ended] {
         &self.ended
     }
 
-    /// Commands ended since the last call: exit code (128 + signal), and time.
-    pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
+    /// Commands ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }
 
@@ -455,7 +468,7 @@ impl LinuxHost {
         }
         let code = launch::exit_code(status);
         app.ended = true;
-        self.ended.push((id, code, at));
+        self.ended.push(Ended { app: id, code, at, usage });
         if self.first == Some(id) {
             // A command ended at its time limit has not failed.
             let time_is_up = self.stopped && self.signal.is_none() && status.signal() == Some(libc::SIGTERM);

@@ -87,7 +87,7 @@ pub fn roster(args: &[String]) {
     assert_eq!(host.apply(&[order(nap, &cpu), place(theirs.0)]), [Outcome::Gone; 2]);
     sys::kill(mine.1, libc::SIGKILL).unwrap();
     assert_eq!(host.wait(sample.at + Duration::from_secs(60)), Wake::TasksChanged);
-    let ended: Vec<_> = host.take_ended().into_iter().map(|(app, code, _)| (app, code)).collect();
+    let ended: Vec<_> = host.take_ended().into_iter().map(|ended| (ended.app, ended.code)).collect();
     assert_eq!((ended, host.take_ended().len()), (vec![(started, 137)], 0));
     host.remove(started);
     assert_eq!(ids(&host.sample().unwrap()), [2]);

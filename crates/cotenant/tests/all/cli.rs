@@ -927,8 +927,9 @@ fn without_root_all_users_says_once_what_it_cannot_do() {
 /// Holds run/end.
 #[test]
 fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
-    let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--low"];
-    let args = |low| [&qos[..], &[low, "--time", "1s"]].concat();
+    // Only watched, since a busy machine leaves the background nothing in that time.
+    let qos = ["qos", "--mode", "observe", "--high", "sleep 3", "--metric", "cmd:echo 5,every=100ms", "--low"];
+    let args = |low| [&qos[..], &[low, "--time", "3s"]].concat();
     let out = run(&args("nosuchprog"));
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(127), "{said}");

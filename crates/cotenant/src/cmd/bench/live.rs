@@ -2,7 +2,7 @@
 
 use super::file::Program;
 use anyhow::Result;
-use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
+use cotenant_linux::host::{self, AppSpec, HostOptions, LinuxHost, Until};
 use cotenant_measure::live::leftovers::{children, end, end_orphans};
 use cotenant_measure::workload::{self, Ended, JobRuns, Launcher, RunError, Workload};
 use cotenant_model::host::HostError;
@@ -58,7 +58,7 @@ impl Launcher for Live<'_> {
 
     fn ended(&mut self) -> Vec<Ended> {
         let ended = self.host.take_ended().into_iter();
-        let told = ended.filter_map(|(app, code, at)| {
+        let told = ended.filter_map(|host::Ended { app, code, at, .. }| {
             let failure = (code != 0)
                 .then(|| format!("it failed with exit code {code}; see its own messages with --show-output"));
             Some(Ended { job: self.running.remove(&app)?, at, failure })

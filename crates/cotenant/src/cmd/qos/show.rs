@@ -12,11 +12,12 @@ use cotenant_cli::messages::{count, tell};
 use cotenant_cli::table::wrapped;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Slept;
-use cotenant_linux::host::LinuxHost;
+use cotenant_linux::host::{self, LinuxHost};
 use cotenant_linux::sense::nice;
+use cotenant_linux::sys::thread::process_stat;
 use cotenant_model::policy::{Explanation, Limited};
 use cotenant_model::usage::{Seen, Usage, slowed_by_others};
-use cotenant_model::{AppId, Behind, Mode, Round, Time};
+use cotenant_model::{AppId, Behind, Mode, Round};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
 use cotenant_status::goals::{Goals, Standing};
@@ -176,6 +177,8 @@ pub struct Table {
     /// At the last full look.
     told: Rc<RefCell<Vec<Slept>>>,
     slept: Vec<Slept>,
+    /// Our own command name.
+    own: Option<String>,
     /// Programs with processes besides the shell that starts them.
     started: BTreeSet<AppId>,
     /// Commands that have ended.
@@ -208,7 +211,9 @@ impl Observer for Table {
     fn round(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
         self.lived.add(round.view);
-        let started = round.view.tasks.iter().filter(|task| task.info.comm != SHELL).map(|task| task.info.app);
+        // Before its first instruction, the shell has our name.
+        let is_shell = |comm: &str| comm == SHELL || self.own.as_deref() == Some(comm);
+        let started = round.view.tasks.iter().filter(|task| !is_shell(&task.info.comm)).map(|task| task.info.app);
         self.started.extend(started);
         self.naps.round(round.sample.at, round.orders, round.outcomes);
         self.goals.round(round.view, round.explain());
@@ -245,10 +250,10 @@ impl Observer for Table {
 
     fn end(&mut self, host: &LinuxHost) {
         self.slept = host.slept();
-        let ended = |(app, code, at): &(AppId, u8, Time)| {
-            let used_s = self.lived.cpus(*app) * self.lived.there_s(*app);
-            let empty = !self.started.contains(app) && used_s < IDLE_S;
-            (*app, Ended { code: *code, at_s: at.as_secs_f64(), empty })
+        let ended = |ended: &host::Ended| {
+            let ran = ended.usage.had_children || ended.usage.cpu.as_secs_f64() >= IDLE_S;
+            let empty = !ran && !self.started.contains(&ended.app);
+            (ended.app, Ended { code: ended.code, at_s: ended.at.as_secs_f64(), empty })
         };
         self.ended = host.ended().iter().map(ended).collect();
     }
@@ -273,6 +278,7 @@ impl Table {
             lived: Lived::default(),
             told: Rc::default(),
             slept: Vec::new(),
+            own: process_stat(std::process::id()).map(|stat| stat.comm),
             started: BTreeSet::new(),
             ended: BTreeMap::new(),
             notes,
