@@ -90,24 +90,23 @@ impl Live {
         self.0.waits(VICTIM).cloned().unwrap_or_default()
     }
 
-    /// Reads until so many more waits have ended.
-    fn until_ended(&mut self, since: &Waits, count: u64) -> Waits {
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&Waits) -> bool) -> Waits {
         let mut waits = Waits::default();
-        eventually("its waits have ended", || {
+        eventually(what, || {
             waits = self.read();
-            waits.count >= since.count + count
+            holds(&waits)
         });
         waits
     }
 
+    /// Reads until so many more waits have ended.
+    fn until_ended(&mut self, since: &Waits, count: u64) -> Waits {
+        self.until("its waits have ended", |waits| waits.count >= since.count + count)
+    }
+
     /// Reads until it has waited for so much longer.
     fn until_waited(&mut self, since: &Waits, ns: u64) -> Waits {
-        let mut waits = Waits::default();
-        eventually("it has waited", || {
-            waits = self.read();
-            waits.ns >= since.ns + ns
-        });
-        waits
+        self.until("it has waited", |waits| waits.ns >= since.ns + ns)
     }
 }
 
@@ -131,15 +130,15 @@ fn waits_are_the_kernels_run_delay_and_are_laid_on_what_ran() {
     let before = victim.run_delay();
     live.follow(&[(&victim, VICTIM)]);
     victim.signal(libc::SIGCONT);
-    live.until_waited(&Waits::default(), 1_500_000_000);
+    // On a CPU shared with other tests, a turn of the other may be a while away.
+    let is_noisy = |cause: &Cause| is_program(cause, "noisy");
+    live.until("it has waited behind the other", |waits| waits.ns >= 1_500_000_000 && behind(waits, is_noisy) > 0);
     victim.stop();
     let (seen, counted) = (live.read(), victim.run_delay() - before);
     assert!(seen.ns.abs_diff(counted) * 100 < counted * 3, "{} of {counted} ns", seen.ns);
     assert_eq!(seen.lengths.count(), seen.count);
     let laid: u64 = seen.behind.iter().map(|(_, ns)| ns).sum();
     assert!(laid.abs_diff(seen.ns) * 100 < seen.ns, "{laid} of {} ns", seen.ns);
-    // A CPU shared with other tests leaves it a part.
-    assert!(behind(&seen, |cause| is_program(cause, "noisy")) > 0, "{:?}", seen.behind);
     assert_eq!(behind(&seen, |cause| is_program(cause, "quiet")), 0, "one thread does not wait behind itself");
     drop(noisy);
 }
@@ -152,7 +151,7 @@ fn children_belong_to_the_application_of_their_parent() {
     let Some(mut live) = Live::new() else { return };
     let folder = TempDir::new("waits-children");
     let moments = |name: &str| {
-        let moment = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        let moment = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
         Spinner::start(folder.path(), name, &format!("while :; do ({moment}); done"))
     };
     let [victim, beside] = ["parent", "aside"].map(moments);
@@ -160,10 +159,11 @@ fn children_belong_to_the_application_of_their_parent() {
     // The children of this moment were never named.
     let first = live.until_waited(&Waits::default(), 300_000_000);
     let before = victim.run_delay();
-    let seen = live.until_waited(&first, 1_000_000_000);
+    let beside_of = |waits: &Waits| behind(waits, |cause| *cause == Cause::App(BESIDE));
+    let both = |waits: &Waits| waits.ns >= first.ns + 1_000_000_000 && beside_of(waits) > 0;
+    let seen = live.until("its children have waited, behind the other as well", both);
     let own = victim.run_delay() - before;
     assert!(own * 2 < seen.ns - first.ns, "its children waited, {} ns, and not itself, {own} ns", seen.ns);
-    assert!(behind(&seen, |cause| *cause == Cause::App(BESIDE)) > 0, "{:?}", seen.behind);
     let of = |waits| behind(waits, |cause| is_program(cause, "aside"));
     assert_eq!(of(&seen), of(&first), "{:?}", seen.behind);
 }

@@ -143,11 +143,14 @@ fn threads(process: &Child) -> usize {
     fs::read_dir(format!("/proc/{}/task", process.id())).map_or(0, Iterator::count)
 }
 
-/// Whether SIGINT would not end it at once: before that, it has nothing to give back.
+/// Whether SIGINT would not end it at once: before that, it has nothing to give back. While a thread is made, all
+/// signals are blocked, SIGTSTP as well.
 fn hears_interrupts(process: &Child) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
-    let sets = status.lines().filter_map(|line| line.strip_prefix("SigCgt:").or(line.strip_prefix("SigBlk:")));
-    sets.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok()).any(|set| set & 1 << 1 != 0)
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let set = blocked.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let is = |signal: i32| set & 1 << (signal - 1) != 0;
+    is(libc::SIGINT) && !is(libc::SIGTSTP)
 }
 
 /// Holds run/end.
@@ -157,7 +160,7 @@ fn interrupted_it_leaves_no_half_profile() {
         let folder = Folder::new(&format!("interrupted-{signal}"));
         let path = folder.0.join("profile.toml");
         fs::write(&path, "clock_hz = 1e9\n").unwrap();
-        let mut child = cotenant(&folder.0, &["calibrate", "-o", path.to_str().unwrap()])
+        let child = cotenant(&folder.0, &["calibrate", "-o", path.to_str().unwrap()])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -168,8 +171,8 @@ fn interrupted_it_leaves_no_half_profile() {
             std::thread::yield_now();
         }
         Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), code, "{signal}");
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), code, "{signal}: {}", text(&out.stderr));
         assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "no draft is left");
     }

