@@ -94,6 +94,20 @@ pub struct Own {
     pub servers: BTreeSet<u32>,
 }
 
+/// A look, and the clients of servers that have run since the previous one.
+type Seen = (Look, BTreeSet<u32>);
+
+fn see(before: Option<&Look>, own: &Own) -> Option<Seen> {
+    let now = look(&FsRoot::live(), before).ok()?;
+    let mut clients = BTreeSet::new();
+    if let Some(before) = before.filter(|_| !own.servers.is_empty()) {
+        let used = usage::used(before, &now).into_iter();
+        let running = used.filter(|(pid, ticks)| *ticks > 0 && !own.pids.contains(pid)).map(|(pid, _)| pid);
+        clients = listening::clients(&own.servers, running);
+    }
+    Some((now, clients))
+}
+
 /// Observes this machine while any holder exists.
 #[derive(Debug)]
 pub struct Watch {
@@ -101,7 +115,7 @@ pub struct Watch {
     last: Option<Arc<Look>>,
     /// Our own processes and clients at that look: they may have ended since.
     own: BTreeSet<u32>,
-    work: Option<Work<(Option<Look>, Duration)>>,
+    work: Option<Work<(Option<Seen>, Duration)>>,
     next: Instant,
     /// All stretches so far.
     whole: Option<Usage>,
@@ -127,9 +141,10 @@ impl Watch {
     pub fn catch_up(&mut self, own: &Own) -> Option<Usage> {
         let before = self.last.clone();
         self.work = None;
-        let look = with_deadline(PATIENCE, move || look(&FsRoot::live(), before.as_deref()).ok()).flatten();
+        let asked = own.clone();
+        let seen = with_deadline(PATIENCE, move || see(before.as_deref(), &asked)).flatten();
         self.next = Instant::now() + EVERY;
-        self.take(look, own)
+        self.take(seen, own)
     }
 
     /// Use in the last period if one is over; starts a look when due. Never waits.
@@ -141,17 +156,17 @@ impl Watch {
                 (self.work, self.last) = (None, None);
                 None
             }
-            Some(Progress::Done((look, took))) => {
+            Some(Progress::Done((seen, took))) => {
                 self.work = None;
                 self.next = now + EVERY.max(took * SHARE);
-                self.take(look, &own())
+                self.take(seen, &own())
             }
             None if now < self.next => None,
             None => {
-                let before = self.last.clone();
+                let (before, own) = (self.last.clone(), own());
                 let work = move || {
                     let begun = Instant::now();
-                    (look(&FsRoot::live(), before.as_deref()).ok(), begun.elapsed())
+                    (see(before.as_deref(), &own), begun.elapsed())
                 };
                 self.work = Work::begin(PATIENCE, work);
                 self.next = now + EVERY;
@@ -165,15 +180,10 @@ impl Watch {
         self.whole.as_ref()
     }
 
-    fn take(&mut self, look: Option<Look>, own: &Own) -> Option<Usage> {
+    fn take(&mut self, seen: Option<Seen>, own: &Own) -> Option<Usage> {
+        let (look, clients) = seen.unzip();
         let before = std::mem::replace(&mut self.last, look.map(Arc::new));
-        let mut now: BTreeSet<u32> = own.pids.iter().copied().chain([std::process::id()]).collect();
-        if let (Some(before), Some(after), false) = (before.as_deref(), self.last.as_deref(), own.servers.is_empty()) {
-            let used = usage::used(before, after);
-            let running = used.into_iter().filter(|(pid, ticks)| *ticks > 0 && !now.contains(pid)).map(|(pid, _)| pid);
-            let clients = listening::clients(&own.servers, running.collect::<Vec<_>>().into_iter());
-            now.extend(clients);
-        }
+        let now = own.pids.iter().copied().chain([std::process::id()]).chain(clients.unwrap_or_default()).collect();
         let then = std::mem::replace(&mut self.own, now);
         let after = self.last.as_deref()?;
         let all = after.busy.iter().all(|(cpu, _)| self.cpus.contains(*cpu));
