@@ -234,8 +234,8 @@ fn long_page(file: &Path, text: &str, longer: &str) -> Option<String> {
     needless.then(|| format!("{name}: {count} words need no limit; take it out of {LONGER}"))
 }
 
-/// Lines of prose, in pages and comments, that are wider than 120 columns. Tables, phrases with figures and examples are
-/// as wide as they have to be, and so are the pages that `--help` writes.
+/// Lines of prose, in pages and comments, that are wider than 120 columns. Tables, phrases with figures and examples
+/// are as wide as they have to be, and so are the pages that `--help` writes.
 fn wide_lines(file: &Path, text: &str) -> Vec<String> {
     if file.starts_with("docs/reference/commands") {
         return Vec::new();
@@ -251,7 +251,8 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
             let fence = words.starts_with("```") && comment == code;
             example ^= fence;
             phrases = !code && (phrases && words != "-->" || words.starts_with("<!-- figures: "));
-            let prose = comment == code && !fence && !example && !phrases && !words.starts_with('|') && words.contains(' ');
+            let prose =
+                comment == code && !fence && !example && !phrases && !words.starts_with('|') && words.contains(' ');
             prose && line.chars().count() > 120
         })
         .map(|(n, _)| format!("{}:{}: wider than 120 columns", file.display(), n + 1))

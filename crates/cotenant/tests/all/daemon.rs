@@ -368,6 +368,8 @@ fn what_its_user_stopped_of_a_rules_programs_stands_still_afterwards() {
             eventually(&format!("frozen {frozen}: it pauses, {time} time"), anew);
             eventually(&format!("frozen {frozen}: it goes on, {time} time"), || !stands());
             if time == "first" {
+                // What is sent to go on after it was stopped goes on.
+                eventually("this one goes on, too", || state(batch[2]) != 'T');
                 signal("STOP", batch[2]);
             }
         }
