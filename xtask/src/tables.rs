@@ -2,6 +2,10 @@
 //!
 //! A page has the template of a table as a comment before it, which begins with `<!-- results: NAME…`;
 //! each `NAME` is `docs/results/NAME.json`. Templates are `MiniJinja`'s: `run.KEY` is what the run KEY of a file gave.
+//!
+//! Figures in prose have a comment `<!-- figures: NAME…` before them. Each line of its template is a phrase that the
+//! rest of the section says in just one place, such as `the gain is {{ run.all | fixed(1) }} % on average`; the page
+//! gets its figures.
 
 use crate::commands::{cargo, target_folder};
 use anyhow::{Context, Result, anyhow, bail};
@@ -17,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FOLDER: &str = "docs/results";
-const MARK: &str = "\n<!-- results: ";
+const TABLE: &str = "\n<!-- results: ";
+const FIGURES: &str = "\n<!-- figures: ";
+const END: &str = "\n-->\n";
 /// Longer JSON is broken up, a line for each element.
 const COLUMNS: usize = 120;
 
@@ -44,7 +50,7 @@ struct Run {
     gave: Value,
 }
 
-/// Runs the selected measurements, and rewrites the tables.
+/// Runs the selected measurements, and rewrites the tables and figures.
 pub fn write(root: &Path, args: &Args) -> Result<()> {
     // Before a build of minutes.
     for name in args.anew.iter().filter(|name| *name != "all") {
@@ -74,7 +80,7 @@ pub fn write(root: &Path, args: &Args) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// Pages whose tables differ from their results, and results without a page.
+/// Pages whose tables or figures differ from their results, and results without a page.
 pub fn wrong(root: &Path) -> Result<Vec<String>> {
     let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
     for page in pages(root)? {
@@ -82,10 +88,12 @@ pub fn wrong(root: &Path) -> Result<Vec<String>> {
         let text = fs::read_to_string(&page)?;
         match rendered(root, &text) {
             Ok(written) if written == text => {}
-            Ok(_) => wrong.push(format!("{name}: a table is not what its results give; run `cargo xtask tables`")),
+            Ok(_) => wrong
+                .push(format!("{name}: a table or a figure is not what its results give; run `cargo xtask tables`")),
             Err(why) => wrong.push(format!("{name}: {why:#}")),
         }
-        shown.extend(text.split(MARK).skip(1).flat_map(names).map(str::to_owned));
+        let templates = [TABLE, FIGURES].into_iter().flat_map(|mark| text.split(mark).skip(1));
+        shown.extend(templates.flat_map(names).map(str::to_owned));
     }
     for name in files(root) {
         if !shown.contains(&name) {
@@ -118,35 +126,49 @@ fn names(template: &str) -> impl Iterator<Item = &str> {
 
 /// The page as it is read.
 pub fn without_templates(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, (_, after))) =
-        rest.split_once(MARK).and_then(|(before, from)| Some((before, from.split_once("\n-->\n")?)))
-    {
-        out = out + before + "\n";
-        rest = after.trim_start_matches('\n');
-    }
-    out + rest
+    [TABLE, FIGURES].into_iter().fold(text.to_owned(), |text, mark| {
+        let (mut out, mut rest) = (String::new(), &*text);
+        while let Some((before, (_, after))) =
+            rest.split_once(mark).and_then(|(before, from)| Some((before, from.split_once(END)?)))
+        {
+            out = out + before + "\n";
+            rest = after.trim_start_matches('\n');
+        }
+        out + rest
+    })
 }
 
-/// The page with each templated block rendered again.
+/// The page with each table and each figure written again.
 fn rendered(root: &Path, text: &str) -> Result<String> {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(MARK) {
-        let (before, from) = rest.split_at(at);
-        let heads = from[MARK.len()..].lines().next().unwrap_or_default();
-        let line = text[..text.len() - from.len()].lines().count() + 2;
-        let end = from.find("\n-->\n").with_context(|| format!("line {line}: the template has no line '-->'"))?;
-        let template = from[MARK.len() + heads.len()..end].trim_start_matches('\n');
-        let mut results = Results::new();
-        for name in names(heads) {
-            for (key, run) in read(root, name)? {
-                if results.insert(key.clone(), run).is_some() {
-                    bail!("the template in line {line} names two files with a run {key}");
-                }
+    with_figures(root, &with_tables(root, text)?)
+}
+
+/// What the template behind this mark gives, and the texts up to its end and behind it.
+fn template<'a>(root: &Path, text: &'a str, from: &'a str, mark: &str) -> Result<(String, &'a str, &'a str)> {
+    let heads = from[mark.len()..].lines().next().unwrap_or_default();
+    let line = text[..text.len() - from.len()].lines().count() + 2;
+    let end = from.find(END).with_context(|| format!("line {line}: the template has no line '-->'"))?;
+    let template = from[mark.len() + heads.len()..end].trim_start_matches('\n');
+    let mut results = Results::new();
+    for name in names(heads) {
+        for (key, run) in read(root, name)? {
+            if results.insert(key.clone(), run).is_some() {
+                bail!("the template in line {line} names two files with a run {key}");
             }
         }
-        let block = fill(&results, template).with_context(|| format!("the template in line {line}"))?;
-        let after = from[end + "\n-->\n".len()..].trim_start_matches('\n');
+    }
+    let filled = fill(&results, template).with_context(|| format!("the template in line {line}"))?;
+    Ok((filled, &from[..end], &from[end + END.len()..]))
+}
+
+/// The page with each templated table rendered again.
+fn with_tables(root: &Path, text: &str) -> Result<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(TABLE) {
+        let (before, from) = rest.split_at(at);
+        let line = text[..text.len() - from.len()].lines().count() + 2;
+        let (block, template, after) = template(root, text, from, TABLE)?;
+        let after = after.trim_start_matches('\n');
         let block = block.trim();
         if !block.starts_with('|') || block.contains("\n\n") {
             bail!("the template in line {line} gives no table, or more than one");
@@ -156,10 +178,72 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
         }
         let old = if after.starts_with('|') { after.find("\n\n").map_or(after.len(), |end| end + 1) } else { 0 };
         let gap = if old > 0 || after.is_empty() { "" } else { "\n" };
-        let _ = write!(out, "{before}{}\n-->\n\n{block}\n{gap}", &from[..end]);
+        let _ = write!(out, "{before}{template}\n-->\n\n{block}\n{gap}");
         rest = &after[old..];
     }
     Ok(out + rest)
+}
+
+/// The page with the figures of each phrase as its template gives them.
+fn with_figures(root: &Path, text: &str) -> Result<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(FIGURES) {
+        let (before, from) = rest.split_at(at);
+        let line = text[..text.len() - from.len()].lines().count() + 2;
+        let (phrases, template, after) = template(root, text, from, FIGURES)?;
+        let (section, more) = after.split_at(after.find("\n#").unwrap_or(after.len()));
+        let mut section = section.to_owned();
+        for phrase in phrases.lines().filter(|phrase| !phrase.trim().is_empty()) {
+            section = said(&section, phrase).with_context(|| format!("the phrases in line {line}"))?;
+        }
+        let _ = write!(out, "{before}{template}{END}{section}");
+        rest = more;
+    }
+    Ok(out + rest)
+}
+
+/// The section with the figures of this phrase, which is in it in one place, however its lines are broken.
+fn said(section: &str, phrase: &str) -> Result<String> {
+    let (has, wants) = (words(section), words(phrase));
+    let same = |at: &usize| {
+        let found = has[*at..].iter().zip(&wants);
+        *at + wants.len() <= has.len() && found.into_iter().all(|(a, b)| shape(a.1) == shape(b.1))
+    };
+    let places: Vec<usize> = (0..has.len()).filter(same).collect();
+    let [at] = places[..] else {
+        bail!("{} places, not one, say with some figures: {phrase}", places.len());
+    };
+    let mut section = section.to_owned();
+    for ((start, old), (_, new)) in has[at..].iter().zip(&wants).rev() {
+        section.replace_range(*start..start + old.len(), new);
+    }
+    Ok(section)
+}
+
+/// Words without the punctuation around them, and where they begin.
+fn words(text: &str) -> Vec<(usize, &str)> {
+    text.split_whitespace()
+        .filter_map(|word| {
+            let word = word.trim_matches(['.', ',', ';', ':', '(', ')', '[', ']', '*', '`', '"']);
+            (!word.is_empty()).then(|| (word.as_ptr().addr() - text.as_ptr().addr(), word))
+        })
+        .collect()
+}
+
+/// The word with one mark for each figure, whatever its sign and value.
+fn shape(word: &str) -> String {
+    let figure = |c: char| c.is_ascii_digit() || ".,+−".contains(c);
+    let mut shape = String::new();
+    for (i, c) in word.char_indices() {
+        let inside =
+            figure(c) && (c.is_ascii_digit() || word[i + c.len_utf8()..].starts_with(|c: char| c.is_ascii_digit()));
+        match inside {
+            true if shape.ends_with('#') => {}
+            true => shape.push('#'),
+            false => shape.push(c),
+        }
+    }
+    shape
 }
 
 /// Number of cells in a row of a table.
@@ -334,16 +418,16 @@ mod tests {
         let mut json = String::new();
         lay_out(&serde_json::to_value(results(json!({"a": 1.5})))?, 0, &mut json);
         fs::write(file(&root, "some"), json)?;
-        assert_eq!(without_templates(&format!("a\n{MARK}x\n| t |\n-->\n\n| b |\n")), "a\n\n| b |\n");
+        assert_eq!(without_templates(&format!("a\n{TABLE}x\n| t |\n-->\n\n| b |\n")), "a\n\n| b |\n");
         let prose = "`<!-- results: x` in prose, and <!-- results: y\n";
         assert_eq!((without_templates(prose), rendered(&root, prose)?), (prose.to_owned(), prose.to_owned()));
-        let page = |block: &str| format!("# Page\n{MARK}some\n| {{{{ run.all.a }}}} |\n-->\n\n{block}\n\nMore.\n");
+        let page = |block: &str| format!("# Page\n{TABLE}some\n| {{{{ run.all.a }}}} |\n-->\n\n{block}\n\nMore.\n");
         let written = rendered(&root, &page("| old |\n| table |"))?;
         assert_eq!(written, page("| 1.5 |"));
         assert_eq!(rendered(&root, &written)?, written);
         let new = page("Prose.").replace("\n\nMore.\n", "\n");
         assert_eq!(rendered(&root, &new)?, page("| 1.5 |").replace("More.", "Prose."), "a new template takes no prose");
-        let open = format!("{MARK}some\n| no end |\n");
+        let open = format!("{TABLE}some\n| no end |\n");
         assert!(rendered(&root, &open).is_err_and(|why| why.to_string().contains("line 2")));
         assert!(
             rendered(&root, &page("").replace("| {{", "{{")).is_err_and(|why| why.to_string().contains("no table"))
@@ -364,6 +448,27 @@ mod tests {
         let both =
             rendered(&root, &page("").replace("some", "some same").replace("run.all.a", "run.all.a + run.more.a"))?;
         assert!(both.contains("\n| 4.0 |\n"), "{both}");
+        fs::remove_dir_all(root)?;
+        Ok(())
+    }
+
+    #[test]
+    fn figures_in_prose_are_those_of_the_results() -> Result<()> {
+        let root = std::env::temp_dir().join(format!("cotenant-figures-test-{}", std::process::id()));
+        fs::create_dir_all(root.join(FOLDER))?;
+        fs::write(file(&root, "some"), serde_json::to_string(&results(json!({"a": -1.5, "n": 12})))?)?;
+        let head =
+            format!("# Page\n{FIGURES}some\ngains {{{{ run.all.a | signed(1) }}}} % in {{{{ run.all.n }}}}\n-->\n");
+        let page = |prose: &str| format!("{head}\n{prose}");
+        let old = "It *gains +22 %\nin 3*, and\nmore.\n\n## Next\n\nIt gains 7 % in 8.\n";
+        let new = old.replace("+22 %\nin 3*", "−1.5 %\nin 12*");
+        assert_eq!(rendered(&root, &page(old))?, page(&new), "only in its section");
+        assert_eq!(rendered(&root, &page(&new))?, page(&new));
+        assert_eq!(without_templates(&page(&new)), format!("# Page\n\n{new}"));
+        for (prose, places) in [("It loses.\n", "0 places"), ("It gains 1 % in 2, gains 3 % in 4.\n", "2 places")] {
+            let why = rendered(&root, &page(prose)).map_err(|why| format!("{why:#}"));
+            assert!(why.as_ref().is_err_and(|why| why.contains("line 3") && why.contains(places)), "{why:?}");
+        }
         fs::remove_dir_all(root)?;
         Ok(())
     }

@@ -234,14 +234,14 @@ fn long_page(file: &Path, text: &str, longer: &str) -> Option<String> {
     needless.then(|| format!("{name}: {count} words need no limit; take it out of {LONGER}"))
 }
 
-/// Lines of prose, in pages and comments, that are wider than 120 columns. Tables and examples are as wide as they have
-/// to be, and so are the pages that `--help` writes.
+/// Lines of prose, in pages and comments, that are wider than 120 columns. Tables, phrases with figures and examples
+/// are as wide as they have to be, and so are the pages that `--help` writes.
 fn wide_lines(file: &Path, text: &str) -> Vec<String> {
     if file.starts_with("docs/reference/commands") {
         return Vec::new();
     }
     let code = file.extension().is_some_and(|e| e == "rs");
-    let mut example = false;
+    let (mut example, mut phrases) = (false, false);
     text.lines()
         .enumerate()
         .filter(|(_, line)| {
@@ -250,7 +250,9 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
             let words = words.trim_start_matches(['/', '!']).trim_start();
             let fence = words.starts_with("```") && comment == code;
             example ^= fence;
-            let prose = comment == code && !fence && !example && !words.starts_with('|') && words.contains(' ');
+            phrases = !code && (phrases && words != "-->" || words.starts_with("<!-- figures: "));
+            let prose =
+                comment == code && !fence && !example && !phrases && !words.starts_with('|') && words.contains(' ');
             prose && line.chars().count() > 120
         })
         .map(|(n, _)| format!("{}:{}: wider than 120 columns", file.display(), n + 1))

@@ -17,7 +17,7 @@ use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sense::nice::Comparison;
-use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sense::usage::{Own, Watch};
 use cotenant_linux::{bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
@@ -507,7 +507,13 @@ impl Shift<'_> {
 
     /// Measures other use of this machine, about every ten seconds.
     fn watch_others(&mut self) {
-        let managed = || self.host.processes().into_values().flatten().collect();
+        let high = |managed: &&Managed| managed.service.terms.class == Class::High;
+        let managed = || {
+            let processes = self.host.processes();
+            let servers =
+                self.managed.values().filter(high).filter_map(|managed| processes.get(&managed.app)).flatten();
+            Own { servers: servers.copied().collect(), pids: processes.values().flatten().copied().collect() }
+        };
         if let Some(usage) = self.others.tend(managed) {
             self.usage = Some(usage);
             self.find_in_vain();

@@ -1,8 +1,11 @@
-//! Where programs listen: TCP ports and named Unix sockets.
+//! Where programs listen: TCP ports and named Unix sockets; and what is connected there.
 
 use crate::bounded::{self, Limit};
+use crate::sense::proxies::tcp::{HEADER, SOCK_DIAG_BY_FAMILY, messages, number};
+use crate::sys;
 use cotenant_model::metric::Service;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::{fs, io};
 
 /// What these processes listen on, in our network namespace; those of the same number count once.
@@ -34,6 +37,105 @@ pub fn is_closed(port: u16) -> bool {
     // A kernel without IPv6 has no table of it.
     table_of("tcp").is_ok_and(|table| ports(&table).all(|(known, _)| known != port))
         && table_of("tcp6").map_or(true, |table| ports(&table).all(|(known, _)| known != port))
+}
+
+/// Which of these processes have a connection to where the servers listen. Those whose descriptors may not be read have
+/// none.
+pub fn clients(servers: &BTreeSet<u32>, of: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    let served: BTreeSet<u64> = servers.iter().flat_map(|pid| sockets_of(*pid)).collect();
+    let mut theirs = BTreeSet::new();
+    let tables: Vec<String> = ["tcp", "tcp6"].into_iter().filter_map(|name| table_of(name).ok()).collect();
+    let open: BTreeSet<u16> = tables
+        .iter()
+        .flat_map(|table| ports(table))
+        .filter(|(_, inode)| served.contains(inode))
+        .map(|(port, _)| port)
+        .collect();
+    let ends: Vec<Connection> = tables.iter().flat_map(|table| connections(table)).collect();
+    let accepted = ends
+        .iter()
+        .filter(|end| served.contains(&end.inode) && port(&end.local).is_some_and(|port| open.contains(&port)));
+    let accepted: BTreeSet<(&str, &str)> = accepted.map(|end| (&*end.remote, &*end.local)).collect();
+    theirs.extend(ends.iter().filter(|end| accepted.contains(&(&end.local, &end.remote))).map(|end| end.inode));
+    if let (Ok(table), Ok(peers)) = (table_of("unix"), unix_peers()) {
+        let accepted: BTreeSet<u64> = accepted_by_path(&table).filter(|inode| served.contains(inode)).collect();
+        theirs.extend(peers.into_iter().filter(|(_, peer)| accepted.contains(peer)).map(|(inode, _)| inode));
+    }
+    of.filter(|pid| !theirs.is_empty() && sockets_of(*pid).iter().any(|inode| theirs.contains(inode))).collect()
+}
+
+/// One end of a TCP connection, with both addresses as in `/proc/net/tcp`.
+struct Connection {
+    local: String,
+    remote: String,
+    inode: u64,
+}
+
+/// Open connections by a table as `/proc/net/tcp` or `tcp6`; IPv4 addresses look alike in both.
+fn connections(table: &str) -> impl Iterator<Item = Connection> {
+    let address = |word: &str| word.strip_prefix("0000000000000000FFFF0000").unwrap_or(word).to_owned();
+    table.lines().skip(1).filter_map(move |line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, remote, "01") = (words.next()?, words.next()?, words.next()?) else { return None };
+        Some(Connection { local: address(local), remote: address(remote), inode: words.nth(5)?.parse().ok()? })
+    })
+}
+
+fn port(address: &str) -> Option<u16> {
+    u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok()
+}
+
+/// Inodes of connected Unix sockets that have a name, as those that a server accepted have.
+fn accepted_by_path(table: &str) -> impl Iterator<Item = u64> {
+    table.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace().skip(5);
+        let ("03", inode, Some(_)) = (words.next()?, words.next()?, words.next()) else { return None };
+        inode.parse().ok()
+    })
+}
+
+// linux/unix_diag.h.
+const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_PEER: u16 = 2;
+/// Of `struct unix_diag_msg`: its length, and the offset of its inode.
+const MESSAGE: usize = 16;
+const INODE: usize = 4;
+
+/// Inodes of connected Unix sockets, each with that of its peer.
+fn unix_peers() -> io::Result<Vec<(u64, u64)>> {
+    // A `nlmsghdr` with a `unix_diag_req`.
+    let mut question = [0; HEADER + 24];
+    let length = question.len() as u32;
+    question[..4].copy_from_slice(&length.to_ne_bytes());
+    question[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    question[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
+    question[16] = libc::AF_UNIX as u8;
+    question[20..24].copy_from_slice(&u32::MAX.to_ne_bytes());
+    question[28..32].copy_from_slice(&UDIAG_SHOW_PEER.to_ne_bytes());
+    let mut diag = sys::open_sock_diag()?;
+    diag.write_all(&question)?;
+    let (mut peers, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let got = diag.read(&mut buffer)?;
+        if !messages(&buffer[..got], |message| peers.extend(peer(message)))? {
+            return Ok(peers);
+        }
+    }
+}
+
+/// A socket and its peer by a `unix_diag_msg`.
+fn peer(message: &[u8]) -> Option<(u64, u64)> {
+    let inode = number(message, INODE)?;
+    let mut attributes = message.get(MESSAGE..)?;
+    loop {
+        let [a, b, c, d] = *attributes.first_chunk()?;
+        let (length, kind) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+        let attribute = attributes.get(4..usize::from(length))?;
+        if kind == UNIX_DIAG_PEER {
+            return Some((inode.into(), number(attribute, 0)?.into()));
+        }
+        attributes = attributes.get(usize::from(length).next_multiple_of(4)..)?;
+    }
 }
 
 fn table_of(name: &str) -> io::Result<String> {
@@ -79,7 +181,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
     use std::net::{TcpListener, TcpStream};
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
     fn tables_of_the_kernel_name_what_listens() {
@@ -94,6 +196,53 @@ mod tests {
                      0: 00000002 00000000 00010000 0005 01 80 /run/packets\n";
         assert_eq!(paths(table).collect::<Vec<_>>(), [("/run/a b.sock", 77)]);
         assert_eq!((ports("").count(), paths("x\ny").count()), (0, 0));
+        assert_eq!(accepted_by_path(table).collect::<Vec<_>>(), [79]);
+    }
+
+    #[test]
+    fn addresses_of_both_kinds_of_tables_look_alike() {
+        let line =
+            |from: &str, to: &str| format!("head\n  1: {from}:1F90 {to}:C001 01 00000000:00000000 00:0 0  0  0 43 1\n");
+        let mapped = "0000000000000000FFFF00000100007F";
+        for table in [line("0100007F", "0100007F"), line(mapped, mapped)] {
+            let found: Vec<_> = connections(&table).map(|end| (end.local, end.remote, end.inode)).collect();
+            assert_eq!(found, [("0100007F:1F90".to_owned(), "0100007F:C001".to_owned(), 43)]);
+        }
+        assert_eq!(port("0100007F:1F90"), Some(8_080));
+    }
+
+    /// Holds see/damaged-input.
+    #[test]
+    fn a_peer_is_read_whatever_comes() {
+        let attribute = |kind: u16| [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &78_u32.to_ne_bytes()].concat();
+        let message = [&[0; 4][..], &77_u32.to_ne_bytes(), &[0; 8], &attribute(1), &attribute(UNIX_DIAG_PEER)].concat();
+        assert_eq!(peer(&message), Some((77, 78)));
+        assert!((0..message.len()).all(|length| peer(&message[..length]).is_none()), "it is cut off");
+        let endless = [&message[..MESSAGE], &[0; 8]].concat();
+        assert_eq!(peer(&endless), None, "an attribute of no length");
+    }
+
+    /// This process is server and client of itself.
+    #[test]
+    fn what_is_connected_is_a_client() {
+        let me = BTreeSet::from([std::process::id()]);
+        let of = |servers: &BTreeSet<u32>| clients(servers, me.iter().copied());
+        let folder = TempDir::new("clients");
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        assert_eq!(of(&BTreeSet::new()), BTreeSet::new(), "nobody serves");
+        let peers = unix_peers();
+        let client = UnixStream::connect(folder.path().join("socket")).unwrap();
+        let accepted = listener.accept().unwrap();
+        match peers {
+            Ok(_) => assert_eq!(of(&me), me),
+            Err(why) => eprintln!("skipped: {why}"),
+        }
+        drop((client, accepted));
+        let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("127.0.0.1:0")).unwrap();
+        let client = TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap();
+        let accepted = listener.accept().unwrap();
+        assert_eq!(of(&me), me);
+        drop((client, accepted));
     }
 
     #[test]

@@ -7,11 +7,12 @@
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use crate::deadline::{Progress, Work, with_deadline};
+use crate::sense::listening;
 use crate::sys;
 use crate::sys::cgroups::group_in;
 use cotenant_model::CpuSet;
 use cotenant_model::proc_text::{self, SchedStat, TaskStat};
-use cotenant_model::usage::{Look, Process, Usage};
+use cotenant_model::usage::{self, Look, Process, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -84,14 +85,37 @@ fn cgroup(fs: &FsRoot, pid: u32) -> String {
     second.or_else(|| group_in(&groups, Some("cpu"))).unwrap_or_else(|| "/".to_owned())
 }
 
+/// Processes whose use is not by others.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// With their descendants; this process is always one.
+    pub pids: BTreeSet<u32>,
+    /// Protected ones: what their clients on this machine use is their load.
+    pub servers: BTreeSet<u32>,
+}
+
+/// A look, and the clients of servers that have run since the previous one.
+type Seen = (Look, BTreeSet<u32>);
+
+fn see(before: Option<&Look>, own: &Own) -> Option<Seen> {
+    let now = look(&FsRoot::live(), before).ok()?;
+    let mut clients = BTreeSet::new();
+    if let Some(before) = before.filter(|_| !own.servers.is_empty()) {
+        let used = usage::used(before, &now).into_iter();
+        let running = used.filter(|(pid, ticks)| *ticks > 0 && !own.pids.contains(pid)).map(|(pid, _)| pid);
+        clients = listening::clients(&own.servers, running);
+    }
+    Some((now, clients))
+}
+
 /// Observes this machine while any holder exists.
 #[derive(Debug)]
 pub struct Watch {
     cpus: CpuSet,
     last: Option<Arc<Look>>,
-    /// Our own processes at that look: they may have ended since.
+    /// Our own processes and clients at that look: they may have ended since.
     own: BTreeSet<u32>,
-    work: Option<Work<(Option<Look>, Duration)>>,
+    work: Option<Work<(Option<Seen>, Duration)>>,
     next: Instant,
     /// All stretches so far.
     whole: Option<Usage>,
@@ -105,7 +129,7 @@ impl Watch {
     }
 
     /// Current use of this machine by others: waits for one period. `None` if unknown. The measurement begins now.
-    pub fn moment(&mut self, own: &[u32]) -> Option<Usage> {
+    pub fn moment(&mut self, own: &Own) -> Option<Usage> {
         let begun = Instant::now();
         self.catch_up(own);
         thread::sleep(MOMENT.saturating_sub(begun.elapsed()));
@@ -113,18 +137,18 @@ impl Watch {
         self.whole.take()
     }
 
-    /// Looks and waits for the result: ends one period and begins another. Our own processes with descendants do not
-    /// count as others, nor does this one.
-    pub fn catch_up(&mut self, own: &[u32]) -> Option<Usage> {
+    /// Looks and waits for the result: ends one period and begins another.
+    pub fn catch_up(&mut self, own: &Own) -> Option<Usage> {
         let before = self.last.clone();
         self.work = None;
-        let look = with_deadline(PATIENCE, move || look(&FsRoot::live(), before.as_deref()).ok()).flatten();
+        let asked = own.clone();
+        let seen = with_deadline(PATIENCE, move || see(before.as_deref(), &asked)).flatten();
         self.next = Instant::now() + EVERY;
-        self.take(look, own)
+        self.take(seen, own)
     }
 
     /// Use in the last period if one is over; starts a look when due. Never waits.
-    pub fn tend(&mut self, own: impl FnOnce() -> Vec<u32>) -> Option<Usage> {
+    pub fn tend(&mut self, own: impl FnOnce() -> Own) -> Option<Usage> {
         let now = Instant::now();
         match self.work.as_ref().map(Work::progress) {
             Some(Progress::GoesOn) => None,
@@ -132,17 +156,17 @@ impl Watch {
                 (self.work, self.last) = (None, None);
                 None
             }
-            Some(Progress::Done((look, took))) => {
+            Some(Progress::Done((seen, took))) => {
                 self.work = None;
                 self.next = now + EVERY.max(took * SHARE);
-                self.take(look, &own())
+                self.take(seen, &own())
             }
             None if now < self.next => None,
             None => {
-                let before = self.last.clone();
+                let (before, own) = (self.last.clone(), own());
                 let work = move || {
                     let begun = Instant::now();
-                    (look(&FsRoot::live(), before.as_deref()).ok(), begun.elapsed())
+                    (see(before.as_deref(), &own), begun.elapsed())
                 };
                 self.work = Work::begin(PATIENCE, work);
                 self.next = now + EVERY;
@@ -156,10 +180,11 @@ impl Watch {
         self.whole.as_ref()
     }
 
-    fn take(&mut self, look: Option<Look>, own: &[u32]) -> Option<Usage> {
-        let now = own.iter().copied().chain([std::process::id()]).collect();
-        let then = std::mem::replace(&mut self.own, now);
+    fn take(&mut self, seen: Option<Seen>, own: &Own) -> Option<Usage> {
+        let (look, clients) = seen.unzip();
         let before = std::mem::replace(&mut self.last, look.map(Arc::new));
+        let now = own.pids.iter().copied().chain([std::process::id()]).chain(clients.unwrap_or_default()).collect();
+        let then = std::mem::replace(&mut self.own, now);
         let after = self.last.as_deref()?;
         let all = after.busy.iter().all(|(cpu, _)| self.cpus.contains(*cpu));
         let own = |pid| self.own.contains(&pid) || then.contains(&pid);
@@ -173,6 +198,8 @@ impl Watch {
 mod tests {
     use super::*;
     use cotenant_testing::TempDir;
+    use std::net::TcpListener;
+    use std::path::Path;
     use std::process::{Command, Stdio};
 
     fn process(root: &TempDir, pid: u32, comm: &str, start: u64, [ticks, ended]: [u64; 2], cgroup: &str) {
@@ -264,15 +291,49 @@ mod tests {
         assert!(used[1] == 0.0, "{used:?}");
     }
 
+    /// A client of ours, which is no child of this process, spins.
+    /// Holds run/busy.
+    #[test]
+    fn what_clients_use_is_the_servers_load() {
+        let folder = TempDir::new("usage-client");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let path = folder.path().join("a-client");
+        let Some(bash) = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|path| Path::new(path).exists()) else {
+            return eprintln!("skipped: there is no bash");
+        };
+        std::os::unix::fs::symlink(bash, &path).unwrap();
+        let me = std::process::id();
+        let spins = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while kill -0 {me}; do :; done");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$0\" -c \"$1\" >/dev/null 2>&1 & echo $!"]).arg(&path).arg(spins).stdin(Stdio::null());
+        let started = shell.output().unwrap();
+        let pid: u32 = String::from_utf8(started.stdout).unwrap().trim().parse().unwrap();
+        let _connection = listener.accept().unwrap();
+        let is_load = |servers: &[u32]| {
+            let mut watch = Watch::new(&(0..4096).map(cotenant_model::CpuId).collect());
+            let own = Own { servers: servers.iter().copied().collect(), ..Own::default() };
+            watch.catch_up(&own);
+            let begin = watch.last.clone().unwrap();
+            let ticks = |look: &Look| usage::used(&begin, look).get(&pid).copied().unwrap_or_default();
+            cotenant_testing::eventually("it has run", || ticks(&look(&FsRoot::live(), Some(&begin)).unwrap()) > 0);
+            watch.catch_up(&own);
+            watch.own.contains(&pid)
+        };
+        let found = [is_load(&[]), is_load(&[me])];
+        sys::kill(pid, libc::SIGKILL).unwrap();
+        assert_eq!(found, [false, true]);
+    }
+
     #[test]
     fn a_watch_looks_and_adds_up() {
         let cpus = (0..4096).map(cotenant_model::CpuId).collect();
         let mut watch = Watch::new(&cpus);
-        let moment = watch.moment(&[]).unwrap();
+        let moment = watch.moment(&Own::default()).unwrap();
         assert!(moment.seconds >= 0.25 && moment.of_cpus > 0, "{moment:?}");
-        assert_eq!((watch.tend(Vec::new), watch.whole()), (None, None), "it is not time to");
+        assert_eq!((watch.tend(Own::default), watch.whole()), (None, None), "it is not time to");
         watch.next = Instant::now();
-        cotenant_testing::eventually("the next stretch is over", || watch.tend(Vec::new).is_some());
+        cotenant_testing::eventually("the next stretch is over", || watch.tend(Own::default).is_some());
         assert!(watch.whole().is_some_and(|whole| whole.seconds > 0.0));
     }
 }

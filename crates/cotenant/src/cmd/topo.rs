@@ -20,14 +20,19 @@ Examples:
   cotenant topo --from epyc-9454-2s --svg epyc.svg
   cotenant topo --gather my-server.tar             to send, for --from elsewhere";
 
+/// The names that `--from`, and whatever else takes a machine, knows.
+fn after_help() -> String {
+    let names: Vec<&str> = machine_arg::names().collect();
+    format!("{EXAMPLES}\n\nMachines that are known by name:\n  {}", names.join("\n  "))
+}
+
 /// Arguments of `cotenant topo`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = after_help())]
 pub struct Args {
     /// The machine, such as epyc-9454-2s [default: this machine]
     ///
-    /// A name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an hwloc synthetic
-    /// description.
+    /// A name, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an hwloc synthetic description.
     #[arg(long, value_name = "MACHINE")]
     pub from: Option<String>,
     /// Take distances from this profile

@@ -14,6 +14,9 @@ const SHORT: f64 = 0.1;
 /// Other programs below this many CPUs cannot explain a program's wait.
 const LITTLE: f64 = 0.05;
 
+/// Below these seconds a program was seen too briefly to know that it never waits.
+const BRIEF_S: f64 = 1.0;
+
 /// Sums over a run, by program.
 #[derive(Debug, Default)]
 pub(crate) struct Lived {
@@ -33,7 +36,7 @@ struct Times {
 }
 
 /// A program's CPU time and waits.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct AppTimes {
     pub name: String,
     /// CPU time per second of its presence.
@@ -47,6 +50,9 @@ pub(crate) struct AppTimes {
     /// unknown.
     #[serde(skip)]
     short: bool,
+    /// Whether it was seen for a moment only.
+    #[serde(skip)]
+    brief: bool,
 }
 
 impl Lived {
@@ -108,8 +114,9 @@ impl Lived {
             let app = AppId(i as u32);
             let cpus = (self.there_s(app) > 0.0).then(|| self.cpus(app))?;
             let short = self.of(app).ended > SHORT * (self.of(app).cpu + self.of(app).ended);
+            let brief = self.there_s(app) < BRIEF_S;
             let (waiting, behind) = (self.waiting(app), self.behind(app, names));
-            Some(AppTimes { name: name.clone(), cpus, waiting, behind, short })
+            Some(AppTimes { name: name.clone(), cpus, waiting, behind, short, brief })
         };
         names.iter().enumerate().filter_map(of).collect()
     }
@@ -128,13 +135,14 @@ impl Times {
 impl AppTimes {
     /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
-        let Self { name, cpus, waiting, behind, short } = self;
+        let Self { name, cpus, waiting, behind, short, brief } = self;
         let but = if *short { ", not counting those that live for moments" } else { "" };
         let waits = match *waiting {
             None => String::new(),
             Some(threads) if threads < HARDLY && *short => {
                 "; its processes live too short to know their waits".to_owned()
             }
+            Some(threads) if threads < HARDLY && *brief => "; it was seen too briefly to know its waits".to_owned(),
             Some(threads) if threads < HARDLY => "; it had a CPU whenever it wanted one".to_owned(),
             Some(threads) if !behind.is_empty() => {
                 format!("; {threads:.2} threads waited for a CPU{but}: {}", Behind::text(behind))
@@ -159,17 +167,20 @@ mod tests {
     /// Holds see/waits.
     #[test]
     fn it_is_said_what_a_program_waited_for() {
-        let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), behind: Vec::new(), short: true };
+        let xz = AppTimes { name: "xz".to_owned(), cpus: 0.5, ..AppTimes::default() };
+        let short = AppTimes { name: "sh".to_owned(), waiting: Some(0.0), short: true, ..xz.clone() };
         assert_eq!(short.line(None), "sh: 0.50 CPUs; its processes live too short to know their waits");
         let line = |waiting, others: f64| {
             let usage = Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() };
-            AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting, behind: Vec::new(), short: false }.line(Some(&usage))
+            AppTimes { waiting, ..xz.clone() }.line(Some(&usage))
         };
         assert_eq!(line(None, 1.0), "xz: 0.50 CPUs");
         assert_eq!(line(Some(0.001), 1.0), "xz: 0.50 CPUs; it had a CPU whenever it wanted one");
+        let brief = AppTimes { waiting: Some(0.001), brief: true, ..xz.clone() };
+        assert_eq!(brief.line(None), "xz: 0.50 CPUs; it was seen too briefly to know its waits");
         assert_eq!(line(Some(1.4), 0.01), "xz: 0.50 CPUs; 1.40 threads waited for a CPU, behind its own");
         let behind = vec![Behind { what: "rustc".to_owned(), threads: 1.3, ..Behind::default() }];
-        let known = AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting: Some(1.4), behind, short: false };
+        let known = AppTimes { waiting: Some(1.4), behind, ..xz.clone() };
         assert_eq!(known.line(None), "xz: 0.50 CPUs; 1.40 threads waited for a CPU: 1.30 behind rustc");
         assert_eq!(
             line(Some(1.4), 1.5),

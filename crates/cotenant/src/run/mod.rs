@@ -18,14 +18,14 @@ use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::host::queue::Queue;
 use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, What, probe_tier};
-use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sense::usage::{Own, Watch};
 use cotenant_linux::{sys, worker};
 use cotenant_model::host::drive_all;
 use cotenant_model::interference::Interference;
 use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
 use cotenant_model::usage::{Seen, Usage};
-use cotenant_model::{Round, Topology};
+use cotenant_model::{AppId, Round, Topology};
 use cotenant_record::{DEFAULTS, Header, HostDescription, RecordedRule};
 use cotenant_setup::known::Known;
 use cotenant_setup::settings::{Decider, Setup};
@@ -64,6 +64,37 @@ pub(crate) trait Observer {
     }
 }
 
+/// Whether each application is protected.
+fn protected(apps: &[AppSpec]) -> Vec<bool> {
+    apps.iter().map(|app| app.protected).collect()
+}
+
+/// These processes, by application.
+fn own<P: IntoIterator<Item = u32>>(apps: impl IntoIterator<Item = (AppId, P)>, protected: &[bool]) -> Own {
+    let mut own = Own::default();
+    for (app, pids) in apps {
+        let pids: Vec<u32> = pids.into_iter().collect();
+        if protected.get(app.0 as usize) == Some(&true) {
+            own.servers.extend(&pids);
+        }
+        own.pids.extend(pids);
+    }
+    own
+}
+
+/// Remarks, unless they are printed now, on what cannot be done without root.
+fn unprivileged(options: &HostOptions, told: bool) -> Vec<String> {
+    if !options.other_users || sys::euid() == 0 {
+        return Vec::new();
+    }
+    let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
+    if told {
+        UNPRIVILEGED.call_once(|| tell(text));
+        return Vec::new();
+    }
+    vec![text.to_owned()]
+}
+
 /// A comparison makes several runs: messages common to all appear once.
 static UNPRIVILEGED: Once = Once::new();
 
@@ -99,11 +130,11 @@ impl<'a> Run<'a> {
 
     /// Measures for a moment the use of this machine before the start, apart from programs to manage.
     pub fn look_first(&mut self) -> &Seen {
-        let running = self.apps.iter().filter_map(|app| match &app.what {
-            What::Running(target) => Some(target.pids()),
+        let running = self.apps.iter().enumerate().filter_map(|(i, app)| match &app.what {
+            What::Running(target) => Some((AppId(i as u32), target.pids())),
             What::Command(_) => None,
         });
-        self.seen.before = self.usage.moment(&running.flatten().collect::<Vec<_>>());
+        self.seen.before = self.usage.moment(&own(running, &protected(&self.apps)));
         if let Some(recorder) = &mut self.recorder {
             recorder.used(&self.seen);
         }
@@ -113,18 +144,11 @@ impl<'a> Run<'a> {
     /// Runs it to its end, and gives everything back.
     pub fn go(self, observers: &mut [&mut dyn Observer]) -> Result<Summary> {
         let Self { setup, mut recorder, apps, queue, options, mut view, mut usage, mut seen, told } = self;
-        let mut early = Vec::new();
         let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
         let proxies = options.proxies;
         let names: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
-        if options.other_users && sys::euid() != 0 {
-            let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
-            if told {
-                UNPRIVILEGED.call_once(|| tell(text));
-            } else {
-                early.push(text.to_owned());
-            }
-        }
+        let protected = protected(&apps);
+        let early = unprivileged(&options, told);
         let mut live = LinuxHost::new(&setup.topology, apps, options)?;
         let remedy = if queue.is_some() { "jobs that still run go on" } else { "everything was given back" };
         if let Some((queue, grace)) = queue {
@@ -143,7 +167,8 @@ impl<'a> Run<'a> {
             tally.add(&setup.topology, round);
             interference.watch(&setup.topology, round);
             known.watch(round);
-            if let Some(usage) = usage.tend(|| round.sample.tasks.iter().map(|task| task.info.pid).collect()) {
+            let tasks = || round.sample.tasks.iter().map(|task| (task.info.app, [task.info.pid]));
+            if let Some(usage) = usage.tend(|| own(tasks(), &protected)) {
                 for observer in observers.iter_mut() {
                     observer.usage(&usage);
                 }
@@ -165,7 +190,7 @@ impl<'a> Run<'a> {
             }
             tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
         });
-        usage.catch_up(&live.processes().into_values().flatten().collect::<Vec<_>>());
+        usage.catch_up(&own(live.processes(), &protected));
         seen.during = usage.whole().cloned();
         for observer in observers.iter_mut() {
             observer.end(&live);

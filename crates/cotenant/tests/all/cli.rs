@@ -957,6 +957,29 @@ fn a_stopped_command_ends_when_its_time_is_up() {
     assert!(out.status.success(), "{}", text(&out.stderr));
 }
 
+/// Holds run/documented.
+#[test]
+fn machines_that_are_known_by_name_are_listed() {
+    let help = text(&run(&["topo", "--help"]).stdout);
+    let (_, names) = help.split_once("known by name:\n").unwrap();
+    let listed: Vec<&str> = names.lines().map(str::trim).collect();
+    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines")).unwrap();
+    let mut known: Vec<String> =
+        files.filter_map(|file| Some(file.unwrap().file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
+    known.sort();
+    assert_eq!(listed, known);
+}
+
+/// Who tries the first example sees a difference.
+#[test]
+fn policies_differ_on_the_scenario_that_the_help_of_sim_shows() {
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/two-apps.toml");
+    let out = run(&["sim", scenario, "--seeds", "2", "--no-band", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let slowdown = |policy: usize| found["policies"][policy]["apps"][0]["slowdown"].as_f64().unwrap();
+    assert!(slowdown(1) < 0.95 * slowdown(0), "{found}");
+}
+
 #[test]
 fn the_examples_of_sim_can_be_run_with_the_file_that_the_help_shows() {
     let folder = std::env::temp_dir().join(format!("cotenant-examples-{}", std::process::id()));

@@ -316,6 +316,71 @@ fn who_gives_way_can_be_made_to_wait_again_after_a_pause() {
     drop(daemon);
 }
 
+/// Of a rule's programs one was stopped by its user before it was managed, and one between two pauses or in one;
+/// paused by signals, or as a group that is frozen. The server is slow while the first one runs.
+/// Holds undo/pauses.
+#[test]
+fn what_its_user_stopped_of_a_rules_programs_stands_still_afterwards() {
+    for frozen in [false, true] {
+        let pod = if frozen { Pod::new("stopped") } else { None };
+        if frozen && !pod.as_ref().is_some_and(|pod| pod.0.join("stopped/cgroup.freeze").exists()) {
+            skip_in_part("no control groups may be frozen here");
+            continue;
+        }
+        let mut world = World::new("daemon-stopped");
+        let server = world.start("server", &[]);
+        let batch = ["first", "second", "third"].map(|_| world.start("batch", &[]));
+        let state = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        signal("STOP", batch[1]);
+        let (check, matching) = match &pod {
+            Some(pod) => {
+                for pid in batch {
+                    pod.take(pid);
+                }
+                let events = pod.0.join("stopped/cgroup.events");
+                (format!("grep -q 'frozen 1' {}", events.display()), "pod = \"*\"")
+            }
+            None => (format!("grep -q ') T' /proc/{}/stat", batch[0]), "command = \"$DIR/batch\""),
+        };
+        world.configure(&format!(
+            "mode = \"enforce\"\ninterval = \"20ms\"\n\
+             [[rule]]\nname = \"server\"\nmatch = {{ command = \"$DIR/server\" }}\nclass = \"high\"\n\
+             metric = \"cmd:{check} && echo 10 || echo 2,every=50ms\"\n\
+             [[rule]]\nname = \"batch\"\nmatch = {{ {matching} }}\nclass = \"low\"\n"
+        ));
+        let daemon = world.daemon();
+        if let Some(pod) = &pod {
+            let told = serde_json::json!({
+                "cgroup": pod.container(), "namespace": "shop", "pod": "batch-0", "container": "main",
+            });
+            world.say(format!("{{\"version\":1,\"verb\":\"containers\",\"containers\":[{told}]}}\n").as_bytes());
+        }
+        let stands = || Command::new("sh").args(["-c", &check]).status().unwrap().success();
+        // It begins with a pause each time; where others fill the machine there would be no second one.
+        let anew = || {
+            assert!(world.ask(&["pause"]).status.success() && world.ask(&["resume"]).status.success());
+            (0..500).any(|_| stands())
+        };
+        for time in ["first", "second"] {
+            eventually(&format!("frozen {frozen}: it pauses, {time} time"), anew);
+            eventually(&format!("frozen {frozen}: it goes on, {time} time"), || !stands());
+            if time == "first" {
+                // What is sent to go on after it was stopped goes on.
+                eventually("this one goes on, too", || state(batch[2]) != 'T');
+                signal("STOP", batch[2]);
+            }
+        }
+        let (said, code) = daemon.terminate();
+        assert_eq!(code, Some(0), "{said}");
+        eventually("the group is thawed", || !stands());
+        assert_eq!(batch.map(|pid| state(pid) == 'T'), [false, true, true], "frozen {frozen}: {said}");
+        assert_eq!(state(server), 'S');
+    }
+}
+
 /// Promise record/why: `why`, `doctor` and reports say what was done to each program by each means, with the figures
 /// that decided and what became of it.
 #[test]

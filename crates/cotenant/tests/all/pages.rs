@@ -120,6 +120,26 @@ fn options_that_pages_name_exist() {
     }
 }
 
+/// Names in the table of what changed its meaning are those of today's references.
+#[test]
+fn what_changed_its_meaning_is_documented_under_its_name() {
+    let read = |page: &str| fs::read_to_string(format!("{ROOT}/docs/reference/{page}.md")).unwrap();
+    let (metrics, json) = (read("metrics-endpoint"), read("json") + &read("json-data"));
+    let changed = read("changed-meanings");
+    let cells = changed.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names: Vec<&str> = cells.flat_map(|cell| cell.split('`').step_by(2)).collect();
+    let of_metrics = names.iter().filter(|name| name.starts_with("cotenant_"));
+    let of_services = names.iter().filter_map(|name| name.strip_prefix("services[]."));
+    let of_services = of_services.map(|key| key.split(['.', '[']).next().unwrap());
+    let unknown: Vec<&str> = of_metrics
+        .filter(|name| !metrics.contains(**name))
+        .copied()
+        .chain(of_services.filter(|key| !json.contains(&format!("`{key}`"))))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(names.iter().any(|name| name.starts_with("cotenant_")) && names.contains(&"services[].kept"), "{names:?}");
+}
+
 /// A block of code.
 struct Block {
     /// Its first line in its page, from 1.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::sense::executable;
-use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sense::usage::{Own, Watch};
 use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::kernel::pair;
 use here::{Here, left_out};
@@ -47,7 +47,7 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
     wanted
         .map(|&(experiment, figure, study)| {
             let mut others = Watch::new(here.topology.usable());
-            others.catch_up(&[]);
+            others.catch_up(&Own::default());
             let found = match study(&here) {
                 // With all studies selected, a failed one does not stop the others.
                 Err(why) if names.is_empty() && matches!(why.downcast_ref(), Some(Stop::Missing(_))) => {
@@ -55,7 +55,7 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
                 }
                 found => found?,
             };
-            let busy = others.catch_up(&[]).map_or_else(
+            let busy = others.catch_up(&Own::default()).map_or_else(
                 || "how busy others kept them is not known".to_owned(),
                 |usage| format!("others used {:.0} % of this machine's CPU time meanwhile", usage.share() * 100.0),
             );

@@ -24,8 +24,8 @@ const ALL_DESCRIPTORS: usize = 1 << 16;
 const LISTED_EVERY: Duration = Duration::from_secs(5);
 
 // linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, net/tcp_states.h.
-const HEADER: usize = 16;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(crate) const HEADER: usize = 16;
+pub(crate) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 /// All but listening, opening, and lingering ones: 1 << `TCP_…`.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
@@ -229,7 +229,12 @@ fn question(family: u8) -> [u8; HEADER + 56] {
 }
 
 /// Adds an answer of the kernel; returns whether more follows.
-pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
+pub(crate) fn answers(bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
+    messages(bytes, |message| all.extend(socket(message)))
+}
+
+/// Each socket of an answer of the kernel, behind its `nlmsghdr`; returns whether more follows.
+pub(crate) fn messages(mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool> {
     if bytes.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
     }
@@ -241,7 +246,7 @@ pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<boo
                 let errno = number(message, HEADER).unwrap_or_default().cast_signed();
                 return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
             }
-            kind if kind == i32::from(SOCK_DIAG_BY_FAMILY) => all.extend(socket(&message[HEADER..])),
+            kind if kind == i32::from(SOCK_DIAG_BY_FAMILY) => each(&message[HEADER..]),
             _ => {}
         }
         bytes = bytes.get(length.next_multiple_of(4) as usize..).unwrap_or_default();
@@ -265,7 +270,7 @@ fn socket(message: &[u8]) -> Option<Socket> {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 

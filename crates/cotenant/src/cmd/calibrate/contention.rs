@@ -11,6 +11,7 @@ use cotenant_cli::progress::{about, beside};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
+use cotenant_linux::sense::usage::Own;
 use cotenant_measure::live::kernel::Study;
 use cotenant_model::machine::Machine;
 use cotenant_model::number::significant;
@@ -74,7 +75,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
     let mut fitted = fitted.context("the fit has no three coefficients")?;
-    let usage = watch.catch_up(&[]);
+    let usage = watch.catch_up(&Own::default());
     fitted.used_by_others = noise::remark(usage.as_ref());
     let doubt = fitted.doubt();
     if let Some(why) = &doubt {

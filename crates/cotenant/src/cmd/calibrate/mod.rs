@@ -12,6 +12,7 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
+use cotenant_linux::sense::usage::Own;
 use cotenant_linux::sys;
 use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
 use cotenant_measure::live::machine::MachineBench;
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("interrupted: nothing was written, and what was measured is lost");
     }
     let mut record = calibration.record(calibrated::stamp(&topology));
-    seen.during = watch.catch_up(&[]);
+    seen.during = watch.catch_up(&Own::default());
     record.used_by_others = noise::remark(seen.during.as_ref());
     let written = noise::may_write(noise::is_too_noisy(seen.during.as_ref()), args, &path);
     record.usage = seen;

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use cotenant_cli::messages::tell;
-use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sense::usage::{Own, Watch};
 use cotenant_model::CpuSet;
 use cotenant_model::usage::{Seen, Usage};
 use std::path::Path;
@@ -14,12 +14,12 @@ const QUIET: f64 = 0.05;
 /// Looks what uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
 pub(super) fn look_first(cpus: &CpuSet, force: bool) -> (Watch, Seen) {
     let mut watch = Watch::new(cpus);
-    let seen = Seen { before: watch.moment(&[]), during: None };
+    let seen = Seen { before: watch.moment(&Own::default()), during: None };
     if let Some(busy) = seen.busy(cpus.len() as f64) {
         let then = if force { "by --force it is written all the same" } else { "what it disturbs replaces no profile" };
         tell(format_args!("{busy}; better calibrate when it is not: {then}"));
     }
-    watch.catch_up(&[]);
+    watch.catch_up(&Own::default());
     (watch, seen)
 }
 

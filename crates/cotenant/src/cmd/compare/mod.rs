@@ -45,6 +45,9 @@ struct Report {
     metrics: Vec<Compared>,
     /// Other use of this machine.
     usage: Seen,
+    /// Whether others filled it, so that nothing is said to be better or worse.
+    #[serde(skip)]
+    crowded: bool,
     /// Of all managed runs.
     notes: BTreeSet<String>,
 }
@@ -82,8 +85,8 @@ fn runs(args: &Args) -> Result<ExitCode> {
     let policy = setup.policy();
     let output = &args.manage.output;
     let mut usage = usage::Watch::new(setup.topology.usable());
-    let mut seen = Seen { before: usage.moment(&[]), during: None };
-    usage.catch_up(&[]);
+    let mut seen = Seen { before: usage.moment(&usage::Own::default()), during: None };
+    usage.catch_up(&usage::Own::default());
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
     let (mut moves, mut tier, mut notes) = (0, String::new(), BTreeSet::new());
@@ -125,7 +128,7 @@ fn runs(args: &Args) -> Result<ExitCode> {
             raw(&format!("pair {:>3}: {:8.3} s without, {:8.3} s with {policy}\n", i + 1, pair.without_s, pair.with_s));
         }
         pairs.push(pair);
-        usage.catch_up(&[]);
+        usage.catch_up(&usage::Own::default());
     };
     let stopped = alternate(args.runs, run, took)?;
     drop(watch);
@@ -139,10 +142,7 @@ fn runs(args: &Args) -> Result<ExitCode> {
     compared.iter_mut().for_each(Compared::judge);
     notes.extend(notes::nothing_changed(moves, policy));
     seen.during = usage.whole().cloned();
-    let mut report = judge(policy, pairs);
-    if let Some(busy) = seen.busy(setup.topology.usable().len() as f64) {
-        report.verdict = notes::not_judged(&busy, &report.verdict);
-    }
+    let report = judge(policy, pairs, seen.busy(setup.topology.usable().len() as f64));
     let report = Report { metrics: compared, moves, tier, usage: seen, notes, ..report };
     cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
     if !output.json && !output.quiet {
@@ -227,10 +227,12 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
     }
 }
 
-/// Speed-up = time without / time with.
-fn judge(policy: &'static str, pairs: Vec<Pair>) -> Report {
+/// Speed-up = time without / time with. `busy`: why it is not judged.
+fn judge(policy: &'static str, pairs: Vec<Pair>, busy: Option<String>) -> Report {
     let speedup = Interval::of(pairs.iter().map(|p| p.without_s / p.with_s));
+    let crowded = busy.is_some();
     let verdict = match speedup {
+        _ if crowded => format!("not judged: {}", busy.unwrap_or_default()),
         Some(s) if s.ci95[0] > 1.0 => format!("faster by {:.1} %", (s.mean - 1.0) * 100.0),
         Some(s) if s.ci95[1] < 1.0 => format!("slower by {:.1} %", (1.0 / s.mean - 1.0) * 100.0),
         Some(s) => format!("cannot tell ({} times as fast)", notes::range(s)),
@@ -245,6 +247,7 @@ fn judge(policy: &'static str, pairs: Vec<Pair>) -> Report {
         tier: String::new(),
         metrics: Vec::new(),
         usage: Seen::default(),
+        crowded,
         notes: BTreeSet::new(),
     }
 }
@@ -256,12 +259,13 @@ fn compared(metric: &Metric) -> Compared {
 }
 
 /// A metric's line.
-fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
+fn line(Compared { name, direction, pairs, gain }: &Compared, crowded: bool) -> String {
     let Some(gain) = *gain else {
         return format!("metric {name}: cannot tell: too few readings ({} pairs with readings)", pairs.len());
     };
     let (mean, range) = (digits(gain.mean), notes::range(gain));
     let verdict = match gain.ci95 {
+        _ if crowded => format!("not judged ({range} times as good)"),
         [low, _] if low > 1.0 => format!("better, {mean} times as good ({range})"),
         [_, high] if high < 1.0 => format!("worse, {mean} times as good ({range})"),
         _ => format!("cannot tell ({range} times as good)"),
@@ -279,7 +283,7 @@ fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
     }
     let moves = count(report.moves, "move");
     writeln!(out, "{moves} over all managed runs; counters: {}", report.tier)?;
-    Ok(report.metrics.iter().try_for_each(|metric| writeln!(out, "{}", line(metric)))?)
+    Ok(report.metrics.iter().try_for_each(|metric| writeln!(out, "{}", line(metric, report.crowded)))?)
 }
 
 #[cfg(test)]
@@ -302,12 +306,14 @@ mod tests {
     #[test]
     fn verdicts_follow_the_interval() {
         // ln ratios 0.18…0.22 around ln 1.22: the interval excludes 0.
-        let faster = judge("sam", pairs(&[1.2, 1.22, 1.24, 1.21, 1.23]));
+        let faster = judge("sam", pairs(&[1.2, 1.22, 1.24, 1.21, 1.23]), None);
         assert!(faster.verdict.starts_with("faster by 22"), "{}", faster.verdict);
-        let slower = judge("sam", pairs(&[0.8, 0.81, 0.79, 0.8, 0.8]));
+        let slower = judge("sam", pairs(&[0.8, 0.81, 0.79, 0.8, 0.8]), None);
         assert!(slower.verdict.starts_with("slower by 25"), "{}", slower.verdict);
-        let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]));
+        let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]), None);
         assert_eq!(same.verdict, "cannot tell (0.904 to 1.10 times as fast)");
+        let busy = judge("sam", pairs(&[0.8, 0.81, 0.79]), Some("this machine was busy".to_owned()));
+        assert_eq!(busy.verdict, "not judged: this machine was busy", "and in no direction");
     }
 
     #[test]
@@ -315,14 +321,19 @@ mod tests {
         let mut compared = compared(&"cmd:true,lower,name=p99".parse().unwrap());
         compared.pairs = vec![[2.0, 1.0], [2.2, 1.1], [1.9, 0.96]];
         compared.judge();
-        let text = line(&compared);
+        let text = line(&compared, false);
         assert!(text.starts_with("metric p99: better, 1.99 times as good (1.96 to "), "{text}");
         assert!(text.ends_with("; 2.03 without, 1.02 with, lower is better"), "{text}");
+        let busy = line(&compared, true);
+        assert!(
+            busy.starts_with("metric p99: not judged (1.96 to ") && busy.contains("; 2.03 without, 1.02 with"),
+            "{busy}"
+        );
         compared.direction = Direction::HigherIsBetter;
         compared.judge();
-        assert!(line(&compared).contains("worse, 0.50"), "{}", line(&compared));
+        assert!(line(&compared, false).contains("worse, 0.50"), "{}", line(&compared, false));
         compared.pairs = vec![[0.0, 1.0], [2.0, 3.0]];
         compared.judge();
-        assert!(line(&compared).contains("too few readings"), "a ratio to 0 says nothing");
+        assert!(line(&compared, false).contains("too few readings"), "a ratio to 0 says nothing");
     }
 }

@@ -4,11 +4,6 @@ use cotenant_cli::messages::tell;
 use cotenant_measure::compare::Interval;
 use cotenant_status::quantities::digits;
 
-/// A verdict of runs on a machine that others filled.
-pub(super) fn not_judged(busy: &str, verdict: &str) -> String {
-    format!("not judged: {busy}; by these runs alone: {verdict}")
-}
-
 /// A remark on the verdict if the policy changed nothing.
 pub(super) fn nothing_changed(moves: u64, policy: &str) -> Option<String> {
     (moves == 0).then(|| format!("{policy} changed nothing: any difference is chance, or what watching costs"))

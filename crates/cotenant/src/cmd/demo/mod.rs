@@ -14,7 +14,7 @@ use cotenant_cli::usage;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::background::by_hand::ByHand;
 use cotenant_linux::sense::nice;
-use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sense::usage::{Own, Watch};
 use cotenant_linux::sys;
 use cotenant_model::usage::Seen;
 use cotenant_setup::registry::registry;
@@ -152,8 +152,8 @@ impl Scene {
     fn play_beside(&self, by_hand: &ByHand) -> Result<(Phases, Said)> {
         let (short, long) = (self.seconds / 8.0, self.seconds / 2.0);
         let mut watch = Watch::new(&sys::getaffinity(0)?);
-        let before = watch.moment(&[]);
-        watch.catch_up(&[]);
+        let before = watch.moment(&Own::default());
+        watch.catch_up(&Own::default());
         let mut stage = Stage::new(Duration::from_secs_f64(self.seconds), !self.quiet)?;
         if !self.quiet {
             tell(format_args!(
@@ -179,7 +179,7 @@ impl Scene {
         by_hand.enter(&mut batch)?;
         let (background, _) = self.phase(&mut stage, "in the background", short, Some(batch))?;
         let (qos, said) = self.qos(&mut stage, "cotenant qos", long)?;
-        watch.catch_up(&[]);
+        watch.catch_up(&Own::default());
         let seen = Seen { before, during: watch.whole().cloned() };
         let said = Said { by_hand: by_hand.means(), advice: by_hand.advice(), no_effect, seen, qos: said };
         Ok((Phases { alone, together, nice, background, qos }, said))

@@ -61,7 +61,8 @@ pub struct Args {
     pub mix: Vec<String>,
     /// The machine of --mix
     ///
-    /// A TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine.
+    /// A TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine: see cotenant topo
+    /// --help.
     #[arg(long, value_name = "MACHINE", requires = "mix")]
     pub machine: Option<String>,
     /// Do not draw guesses of machine and programs anew to tell how sure the result is
