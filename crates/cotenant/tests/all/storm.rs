@@ -137,7 +137,7 @@ impl Site {
         for (name, file) in [("kept", &shell), ("low", &shell), ("placed", &shell)] {
             fs::copy(file, path(name)).unwrap();
         }
-        fs::copy(std::env::current_exe().unwrap(), path("marked")).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), path("napping")).unwrap();
         // In the daemon's sight there is version 2 alone, by which groups are frozen.
         let group = if user.is_none() && may_mount() { Group::new() } else { None };
         if user.is_none() && group.is_none() {
@@ -181,7 +181,7 @@ impl Site {
         let dir = self.state.path().display().to_string();
         let matched = match (&self.group, low) {
             (Some(group), low) if low.is_group() => format!("cgroup = \"/{}\"", group.name),
-            (_, Low::Marked) => format!("command = \"{dir}/marked\""),
+            (_, Low::Marked) => format!("command = \"{dir}/napping\""),
             _ => format!("command = \"{dir}/low\""),
         };
         let rules = RULES
@@ -242,7 +242,7 @@ fn round(site: &Site, low: Low, way: &str, odd: bool, moment: Duration, pin: &Pi
     let _kept = site.start("kept", &["-c", "while sleep 1; do :; done"]);
     let placed = site.start("placed", &["-c", "while sleep 0.01; do :; done"]);
     let batch = match low {
-        Low::Marked => site.start("marked", &["--exact", "qos::program", "--nocapture"]),
+        Low::Marked => site.start("napping", &["--exact", "qos::program", "--nocapture"]),
         _ => site.start("low", &["-c", "while :; do :; done"]),
     };
     let group = site.group.as_ref().filter(|_| low.is_group());
