@@ -932,7 +932,9 @@ fn whoever_is_stopped_nobody_stays_stopped() {
         assert_eq!((code, state.journals()), (Some(143), 0), "{how}: {said:?}");
         assert_eq!(groups_of(pid), [""; 0], "{how}");
         let ended = said.iter().any(|line| line.contains("cotenant stood still"));
-        assert_eq!(ended, ["cotenant", "both, and the guardian goes on"].contains(&how), "{how}: {said:?}");
+        let by_guardian = ["cotenant", "both, and the guardian goes on"].contains(&how);
+        // Where force came first, the guardian says so if it goes on later than 2 s after the pause's end.
+        assert!(ended == by_guardian || how == "both, and force is used", "{how}: {said:?}");
     }
 }
 
