@@ -345,7 +345,7 @@ fn random_kills_and_stops_of_the_daemon_leave_nothing() {
         cases.extend(here.map(|low| (site, low)));
     }
     let (mut rounds, mut gave_way) = (0, 0);
-    for (number, moment) in kills(4, Duration::from_millis(600)).enumerate() {
+    for (number, moment) in kills(6, Duration::from_millis(600)).enumerate() {
         // Whatever their numbers, each meets each.
         let (site, low) = cases[number % cases.len()];
         let turn = number / cases.len();
