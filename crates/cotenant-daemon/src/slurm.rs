@@ -10,6 +10,7 @@ use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::undo::secure_dir;
 use cotenant_setup::replace::replace;
 use cotenant_status::status::Status;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
@@ -36,6 +37,11 @@ const MEMORY: u64 = 512;
 
 /// Jobs are dropped so many seconds after their last run.
 const OLDEST: u64 = 7 * 24 * 3_600;
+
+/// The user before the name of a profile.
+fn user_of(workload: &str) -> &str {
+    workload.split_once('.').map_or(workload, |(user, _)| user)
+}
 
 /// The usage of a node by jobs of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,8 +78,11 @@ pub(crate) struct Table(BTreeMap<String, Use>);
 impl Table {
     fn add(&mut self, workload: &str, cpus: f64, bandwidth: Option<f64>, now: u64) {
         if !self.0.contains_key(workload) && self.0.len() >= WORKLOADS {
-            let longest_ago = self.0.iter().min_by_key(|(_, used)| used.last).map(|(name, _)| name.clone());
-            longest_ago.and_then(|name| self.0.remove(&name));
+            // Of the user with the most, so that nobody takes the places of others by names for jobs of their own.
+            let mut of_user: BTreeMap<&str, usize> = BTreeMap::new();
+            self.0.keys().for_each(|name| *of_user.entry(user_of(name)).or_default() += 1);
+            let goes = self.0.iter().min_by_key(|(name, used)| (Reverse(of_user[user_of(name)]), used.last));
+            goes.map(|(name, _)| name.clone()).and_then(|name| self.0.remove(&name));
         }
         self.0.entry(workload.to_owned()).or_default().add(cpus, bandwidth, now);
     }
@@ -336,6 +345,12 @@ mod tests {
         }
         assert_eq!(table.0.len(), WORKLOADS);
         assert!(!table.0.contains_key("w2") && table.0.contains_key("w3"));
+        // Names without end for one's own jobs take one's own places.
+        let mut table = Table::default();
+        (0..20).for_each(|i| table.add(&format!("alice.{i}"), 1.0, None, i));
+        (0..2 * WORKLOADS as u64).for_each(|i| table.add(&format!("mallory.{i}"), 1.0, None, 100 + i));
+        let of = |user| table.0.keys().filter(|name| user_of(name) == user).count();
+        assert_eq!((of("alice"), of("mallory")), (20, WORKLOADS - 20));
         let mut used = Use::default();
         (0..100 * MEMORY).for_each(|_| used.add(1.0, None, 0));
         (0..8 * MEMORY).for_each(|_| used.add(3.0, None, 0));

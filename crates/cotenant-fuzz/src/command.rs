@@ -114,6 +114,39 @@ pub static COMMAND: Group = Group {
             parse: |bytes| with(bytes, cotenant_daemon::fuzzing::names),
             mutations: 3_000,
         },
+        Target {
+            name: "options of cc",
+            seeds: || {
+                list(&[
+                    "--cotenant-mode=naps --cotenant-duration=5ms\n-O2\n--cotenant-granularity=1ms\n-c\na.c",
+                    "\n--cotenant-mode=padding\n--cotenant-granularity=7\n--cotenant-thickness=3\n--cotenant-coverage=0.5",
+                    "--cotenant-mode=off\n--cotenant-clang=/usr/bin/clang\n--cotenant-plugin=p.so\n--\n--cotenant-min-score=0.2\n\
+                     --cotenant-regions=r.toml\n--cotenant-min-coverage=1",
+                ])
+            },
+            parse: |bytes| with(bytes, parsers::options_of_cc),
+            mutations: 1_000,
+        },
+        Target {
+            name: "regions of cc",
+            seeds: || {
+                let file = "[[region]]\nfunction = 'f'\nfile = 'a.c'\nlines = [1, 2]\nscore = 0.5\ncoverage = 0.2\n";
+                [list(&[file]), files("fixtures/corpus", "regions.toml")].concat()
+            },
+            parse: |bytes| with(bytes, parsers::regions_of_cc),
+            mutations: 1_000,
+        },
+        Target {
+            name: "jobs of clang",
+            seeds: || {
+                list(&[
+                    " (in-process)\n \"/usr/lib/llvm-19/bin/clang\" \"-cc1\" \"a.c\"\n \"/usr/bin/ld\" \"-o\" \"a.out\" \"-shared\" \
+                    \"-plugin-opt=mcpu=x86-64\" \"-lcotenant\"\n",
+                ])
+            },
+            parse: |bytes| with(bytes, parsers::jobs_of_clang),
+            mutations: 1_000,
+        },
     ],
     longest: 8 << 10,
 };

@@ -113,14 +113,18 @@ pub fn seals(file: &File) -> Option<c_int> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
 }
 
-/// Whether a file is in ordinary memory: pages of hugetlbfs can be missing, which kills a reader.
-pub fn is_tmpfs(file: &File) -> bool {
-    // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
-    unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        // Other C libraries use other types for both.
-        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == libc::TMPFS_MAGIC as u64
-    }
+/// Whether a file is anonymous memory (memfd) of ordinary pages: those of hugetlbfs can be missing, which kills a
+/// reader. Told by its device: a file system that is asked for its kind may be served by a program that never answers.
+pub fn is_memfd(file: Identity) -> bool {
+    static DEVICE: OnceLock<(u32, u32)> = OnceLock::new();
+    let ours = || {
+        // SAFETY: the name is a C string.
+        let fd = check(unsafe { libc::memfd_create(c"cotenant-device".as_ptr(), libc::MFD_CLOEXEC) })?;
+        identity_of(&owned(fd).into()).map(|file| file.device)
+    };
+    // A failure, as without descriptors, may pass.
+    let device = DEVICE.get().copied().or_else(|| ours().ok().map(|device| *DEVICE.get_or_init(|| device)));
+    device == Some(file.device)
 }
 
 /// Makes reads from a descriptor fail with `EAGAIN` instead of waiting.

@@ -25,7 +25,7 @@ pub use clocks::{
 pub use confined::{Failed, confined};
 pub(crate) use files::flock;
 pub use files::{
-    Identity, Lock, begins_with_data, identity, identity_of, is_tmpfs, loads, nofile_limit, open_path_at, raise_nofile,
+    Identity, Lock, begins_with_data, identity, identity_of, is_memfd, loads, nofile_limit, open_path_at, raise_nofile,
     read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };
 pub use mapping::{Mapping, page_size};

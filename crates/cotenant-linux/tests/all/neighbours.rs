@@ -2,7 +2,11 @@
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::census::Census;
+use cotenant_linux::sense::ends::Ends;
+use cotenant_linux::sense::processes::{Follower, Target};
+use cotenant_linux::sense::progress::Progress;
 use cotenant_linux::sys;
+use cotenant_model::Time;
 use cotenant_testing::{Player, TempDir, eventually, pass};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -145,39 +149,70 @@ if server == 0:
         else:
             answer = b""
         os.write(fd, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
-held = os.open(folder + b"/file", os.O_RDONLY)
+held = os.open(folder + b"/" + sys.argv[2].encode(), os.O_RDONLY)
 os.close(fd)
+libc.umount2(folder, 2)
 print("@held", held, flush=True)
 sys.stdin.readline()
 os.kill(server, 9)
 os._exit(0)
 "#;
 
+/// A file server that has stopped answering, and holds its file of that name open; `None`, said aloud, without one.
+fn server(folder: &TempDir, name: &str) -> Option<(Player, u32)> {
+    let mut command = Command::new("unshare");
+    command.args(if sys::euid() == 0 { &["-m"][..] } else { &["-rm"] });
+    command.args(["--propagation", "private", "python3", "-c", SERVER]).arg(folder.path()).arg(name);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no python3");
+        return None;
+    }
+    let mut server = Player::start(command);
+    let held = server.hear("held");
+    let number = held.parse().inspect_err(|_| eprintln!("skipped: no file system can be served here: {held}"));
+    Some((server, number.ok()?))
+}
+
+/// The result of what may never come back.
+fn eventual<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(work()));
+    let mut result = None;
+    eventually("it is known", || {
+        result = told.try_recv().ok();
+        result.is_some()
+    });
+    result.unwrap()
+}
+
 /// Promise daemon/file-servers: A user's file server that does not answer holds up no sample and no end of Cotenant.
 /// What may be such a file is looked at as the kernel knows it; who asks the server waits, and cannot be killed.
 #[test]
 fn a_server_of_files_that_does_not_answer_is_not_asked() {
     let folder = TempDir::new("fuse");
-    let mut command = Command::new("unshare");
-    command.args(if sys::euid() == 0 { &["-m"][..] } else { &["-rm"] });
-    command.args(["--propagation", "private", "python3", "-c", SERVER]).arg(folder.path());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: there is no python3");
-    }
-    let mut server = Player::start(command);
-    let held = server.hear("held");
-    let Ok(number) = held.parse::<u32>() else {
-        return eprintln!("skipped: no file system can be served here: {held}");
-    };
+    let Some((mut server, number)) = server(&folder, "file") else { return };
     let path = format!("/proc/{}/fd/{number}", server.pid());
-    let (tell, told) = channel();
-    std::thread::spawn(move || tell.send(sys::identity(Path::new(&path)).map(|of| (of.is_regular(), of.uid))));
-    let mut answer = None;
-    eventually("it is known", || {
-        answer = told.try_recv().ok();
-        answer.is_some()
+    let answer = eventual(move || sys::identity(Path::new(&path)).map(|of| (of.is_regular(), of.uid)));
+    assert_eq!(answer.unwrap(), (true, 0));
+    assert!(server.end().success());
+}
+
+/// Its file has the name of a report's memory, as one has of which the folder was unmounted.
+/// Holds daemon/file-servers.
+#[test]
+fn what_such_a_server_calls_a_report_is_not_read() {
+    let folder = TempDir::new("fuse-report");
+    let Some((mut server, _)) = server(&folder, "memfd:cotenant-progress (deleted)") else { return };
+    let pid = server.pid();
+    let refused = eventual(move || {
+        let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![pid])], None);
+        follower.update(Time::default(), &[], &[], &Ends::new().unwrap());
+        let mut progress = Progress::default();
+        // At the first look it may be a report that is being made.
+        (0..2).for_each(|second| progress.follow(follower.processes(), Time(second * 1_000_000_000)));
+        progress.refused().cloned().collect::<Vec<_>>()
     });
-    assert_eq!(answer.unwrap().unwrap(), (true, 0));
+    assert!(refused.iter().any(|remark| remark.contains("is not read")), "{refused:?}");
     assert!(server.end().success());
 }

@@ -15,26 +15,26 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A test's machine: a folder with programs, a configuration, and the daemon.
-struct World {
+pub struct World {
     state: State,
     programs: Vec<Child>,
 }
 
 impl World {
-    fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         Self { state: State::new(test), programs: Vec::new() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.state.path().join(name)
     }
 
     /// Starts a sleeping program with that name; returns its process id.
-    fn start(&mut self, name: &str, environment: &[(&str, &str)]) -> u32 {
+    pub fn start(&mut self, name: &str, environment: &[(&str, &str)]) -> u32 {
         self.start_as(None, name, environment)
     }
 
-    fn start_as(&mut self, user: Option<u32>, name: &str, environment: &[(&str, &str)]) -> u32 {
+    pub fn start_as(&mut self, user: Option<u32>, name: &str, environment: &[(&str, &str)]) -> u32 {
         let path = self.path(name);
         if !path.exists() {
             let sleep = Command::new("sh").args(["-c", "command -v sleep"]).output().unwrap().stdout;
@@ -56,7 +56,7 @@ impl World {
         last.wait().unwrap();
     }
 
-    fn configure(&self, text: &str) {
+    pub fn configure(&self, text: &str) {
         fs::write(self.path("c.toml"), text.replace("$DIR", self.state.path().to_str().unwrap())).unwrap();
     }
 
@@ -66,18 +66,26 @@ impl World {
         command
     }
 
-    fn daemon(&self) -> Manager {
-        let daemon = Manager::start(self.daemon_command());
+    pub fn daemon(&self) -> Manager {
+        self.daemon_after("")
+    }
+
+    /// One that a shell starts after that.
+    pub fn daemon_after(&self, first: &str) -> Manager {
+        let daemon = Manager::start(self.daemon_command(first));
         eventually("the daemon answers", || self.status().is_some());
         daemon
     }
 
-    fn daemon_command(&self) -> Command {
+    fn daemon_command(&self, first: &str) -> Command {
         let (config, socket) = (self.path("c.toml"), self.socket());
-        self.cotenant(&["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()])
+        let words = ["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
+        let mut command = self.state.cotenant_after(first, &words);
+        command.env("XDG_DATA_HOME", self.path("data"));
+        command
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.path("control.sock")
     }
 
@@ -86,7 +94,7 @@ impl World {
         self.cotenant(&[words, &["--socket", socket.to_str().unwrap()]].concat()).output().unwrap()
     }
 
-    fn status(&self) -> Option<Value> {
+    pub fn status(&self) -> Option<Value> {
         let out = self.ask(&["status", "--json"]);
         out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
     }
@@ -100,7 +108,7 @@ impl World {
         text
     }
 
-    fn services(&self) -> Vec<String> {
+    pub fn services(&self) -> Vec<String> {
         let status = self.status().unwrap();
         status["services"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()).collect()
     }
@@ -161,7 +169,7 @@ fn a_daemon_that_is_ready_has_an_answer() {
     world.configure("mode = \"observe\"\n[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\n");
     let notified = UnixDatagram::bind(world.path("notify")).unwrap();
     notified.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
-    let mut command = world.daemon_command();
+    let mut command = world.daemon_command("");
     command.env("NOTIFY_SOCKET", world.path("notify"));
     let _daemon = Manager::start(command);
     let mut said = [0; 4096];
@@ -461,7 +469,7 @@ fn no_lock_of_others_keeps_the_daemon_from_starting() {
     assert_eq!(daemon.terminate().1, Some(0));
     end(theirs);
     let ours = hold();
-    let out = world.daemon_command().output().unwrap();
+    let out = world.daemon_command("").output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "a service manager tries it again: {said}");
     assert!(said.contains("control.lock: another process holds the lock, and no daemon answers"), "{said}");

@@ -1,5 +1,6 @@
 //! The integration tests of the `cotenant` command: one module for each part of it, and [`world`], which they share.
 
+mod attacks;
 mod auto;
 mod bench;
 mod calibrate;
@@ -32,6 +33,7 @@ mod report;
 mod schedule;
 mod sharing;
 mod sim;
+mod storm;
 mod terminal;
 mod top;
 mod topo;

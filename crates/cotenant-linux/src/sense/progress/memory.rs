@@ -351,7 +351,7 @@ impl Memory {
         // Examined before opening, because opening a pipe could block, and opening a device could have effects.
         let place = sys::open_path_at(descriptors, number)?;
         let meta = sys::identity_of(&place)?;
-        if !meta.is_regular() || !sys::is_tmpfs(&place) {
+        if !meta.is_regular() || !sys::is_memfd(meta) {
             return Err(Refused::Foreign);
         }
         if known == Some(meta.inode) {

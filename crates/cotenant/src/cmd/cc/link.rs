@@ -31,7 +31,7 @@ pub fn of(clang: &Path, cxx: bool, args: &[OsString]) -> Option<Link> {
 }
 
 /// The linker's line is the last one.
-fn read(jobs: &str) -> Option<Link> {
+pub fn read(jobs: &str) -> Option<Link> {
     let line = jobs.lines().rev().find(|line| line.trim_start().starts_with('"'))?;
     let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
     let linker = Path::new(words.first()?).file_name()?.to_str()?;

@@ -1,7 +1,7 @@
 //! `cotenant cc` and `cotenant c++`: clang, with the compiler pass.
 
-mod link;
-mod options;
+pub(crate) mod link;
+pub(crate) mod options;
 mod tools;
 
 use anyhow::Result;

@@ -7,7 +7,7 @@ use cotenant_linux::bounded;
 use cotenant_model::region;
 use cotenant_setup::units;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const OWN: &str = "--cotenant-";
@@ -105,9 +105,7 @@ impl Options {
         let wrong = |expected| Err(usage(format!("{OWN}granularity={text} is not known; give {expected}")));
         match self.mode {
             Mode::Naps if self.granularity_ns().is_none() => wrong("a time from 100us to 60s, as in 10ms"),
-            Mode::Padding if !text.parse::<u32>().is_ok_and(|n| (1..=1_000_000).contains(&n)) => {
-                wrong("a number of instructions from 1 to 1000000")
-            }
+            Mode::Padding if self.every().is_none() => wrong("a number of instructions from 1 to 1000000"),
             _ => Ok(()),
         }
     }
@@ -115,6 +113,11 @@ impl Options {
     fn granularity_ns(&self) -> Option<u128> {
         let time = units::duration(self.granularity.as_deref()?).ok()?;
         (Duration::from_micros(100)..=Duration::from_secs(60)).contains(&time).then_some(time.as_nanos())
+    }
+
+    /// Instructions between two places of padding.
+    fn every(&self) -> Option<u32> {
+        self.granularity.as_deref()?.parse().ok().filter(|n| (1..=1_000_000).contains(n))
     }
 
     /// The value of `COTENANT_PASS`.
@@ -126,7 +129,7 @@ impl Options {
                 ("mode=naps", [granularity, self.duration.map(|d| format!("duration_ns={}", d.as_nanos()))])
             }
             Mode::Padding => {
-                let every = self.granularity.as_ref().map(|n| format!("every={n}"));
+                let every = self.every().map(|n| format!("every={n}"));
                 ("mode=padding", [every, self.thickness.map(|n| format!("thickness={n}"))])
             }
             Mode::Markers | Mode::Off => ("mode=markers", [None, None]),
@@ -138,27 +141,38 @@ impl Options {
     /// The value of `COTENANT_PASS_REGIONS`.
     pub fn regions(&self) -> Result<Option<String>> {
         let Some(path) = &self.regions else { return Ok(None) };
+        let text = bounded::given_text(path).map_err(|e| {
+            usage(format!("{}: {e}; give a region file, see docs/reference/regions.md", path.display()))
+        })?;
+        let (json, warning) = self.of_file(path, &text)?;
+        if let Some(warning) = warning {
+            tell(format_args!("warning: {warning}"));
+        }
+        Ok(Some(json))
+    }
+
+    /// The same of a file's text, with a warning.
+    pub fn of_file(&self, path: &Path, text: &str) -> Result<(String, Option<String>)> {
         let name = path.display();
-        let text = bounded::given_text(path)
-            .map_err(|e| usage(format!("{name}: {e}; give a region file, see docs/reference/regions.md")))?;
-        let regions = region::parse(&text).map_err(|e| usage(format!("{name}:{e}")))?;
+        let regions = region::parse(text).map_err(|e| usage(format!("{name}:{e}")))?;
         let score = self.min_score.unwrap_or(region::MIN_SCORE);
         let coverage = self.min_coverage.unwrap_or(region::MIN_COVERAGE);
         let highest = regions.iter().max_by(|a, b| a.score.total_cmp(&b.score));
-        if let Some(highest) = highest.filter(|_| !regions.iter().any(|region| region.is_worth(score, coverage))) {
-            tell(format_args!(
-                "warning: {name}: no region is above score {score} and coverage {coverage}, so no code is slowed down; the highest score is {:.3}, \
+        let highest = highest.filter(|_| !regions.iter().any(|region| region.is_worth(score, coverage)));
+        let warning = highest.map(|highest| {
+            format!(
+                "{name}: no region is above score {score} and coverage {coverage}, so no code is slowed down; the highest score is {:.3}, \
                  at a coverage of {:.3}: lower {OWN}min-score or {OWN}min-coverage",
                 highest.score, highest.coverage
-            ));
-        }
+            )
+        });
         let json = region::for_pass(&regions, score, coverage);
         if json.len() > MOST_REGIONS {
             return Err(usage(format!(
                 "{name}: the regions above score {score} are too many for one compilation; raise {OWN}min-score or {OWN}min-coverage"
             )));
         }
-        Ok(Some(json))
+        Ok((json, warning))
     }
 }
 
@@ -181,6 +195,9 @@ mod tests {
         assert_eq!(parsed.for_pass(), "mode=naps granularity_ns=1000000 duration_ns=2000000");
         let parsed = words(None, "--cotenant-mode=padding --cotenant-granularity=7 --cotenant-coverage=0.5").unwrap();
         assert_eq!(parsed.for_pass(), "mode=padding coverage=0.5 every=7");
+        // The pass knows no sign.
+        let parsed = words(None, "--cotenant-mode=padding --cotenant-granularity=+7 --cotenant-thickness=+3").unwrap();
+        assert_eq!(parsed.for_pass(), "mode=padding every=7 thickness=3");
         assert_eq!(words(None, "").unwrap().for_pass(), "mode=markers");
     }
 
