@@ -1080,6 +1080,22 @@ fn control_groups_that_cannot_be_written_are_no_means() {
     }
 }
 
+/// Holds qos/means.
+#[test]
+fn files_of_processes_that_cannot_be_written_are_no_means() {
+    let line =
+        format!("mount -o remount,ro,bind /proc || exit 99; exec {} doctor --json", env!("CARGO_BIN_EXE_cotenant"));
+    let out = Command::new("unshare").args(["-m", "--propagation", "private", "sh", "-c", &line]).output();
+    let out = match out {
+        Ok(out) if out.status.success() => out,
+        other => return eprintln!("skipped: no mounts of our own here: {other:?}"),
+    };
+    let report = json(&out);
+    let of = |name: &str| report["capabilities"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(of("accessed bits")["standing"], "missing", "{report}");
+    assert!(!of("background")["found"].as_str().unwrap().contains("autogroup"), "{report}");
+}
+
 /// Also where that is root of a user namespace alone, whose `/run` is another's.
 #[test]
 fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
@@ -1265,7 +1281,7 @@ fn a_program_that_takes_a_real_time_policy_gets_its_cpus_back() {
         return eprintln!("skipped: no real-time policy may be set here: {said}");
     }
     assert!(out.status.success(), "{} {said}", text(&out.stdout));
-    assert!(said.contains("has a real-time or deadline policy, and is left alone"), "{said}");
+    assert!(said.contains("took a real-time or deadline policy, and got its CPUs back"), "{said}");
     // Also where it has one from the beginning.
     let out = run(&["run", "--", "chrt", "-f", "1", "sleep", "0.5"]);
     let said = text(&out.stderr);

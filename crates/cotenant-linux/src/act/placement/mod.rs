@@ -111,8 +111,12 @@ impl Placement {
             match Held::open_exactly(pid, id.0, id.1).and_then(|held| held.mask().map(|mask| (held, mask))) {
                 Ok((held, mask)) => {
                     // It wants a CPU at once when it wants one, and is managed no more.
-                    if self.is_ours(journal, now, &held, &mask) && held.stat.is_real_time() {
-                        let _ = self.release(journal, &held);
+                    if self.is_ours(journal, now, &held, &mask)
+                        && held.stat.is_real_time()
+                        && self.release(journal, &held).is_ok()
+                    {
+                        let who = format!("{} (thread {})", held.stat.comm, held.tid);
+                        self.notes.add(format!("{who} took a real-time or deadline policy, and got its CPUs back"));
                     }
                 }
                 Err(_) => {

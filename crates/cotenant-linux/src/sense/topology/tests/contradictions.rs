@@ -110,6 +110,34 @@ fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
     }
 }
 
+/// Nobody runs in a group without CPUs.
+#[test]
+fn a_cpuset_without_cpus_that_are_there_is_not_believed() {
+    let dump = simple("empty-cpuset", 4);
+    dump.write("proc/self/cpuset", "/job\n");
+    dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-3\n");
+    for (cpus, told) in [("", "no CPUs"), ("8-9", "CPUs 8-9")] {
+        dump.write("sys/fs/cgroup/cpuset/job/cpuset.cpus", cpus);
+        let found = dump.read().unwrap();
+        let note = format!("the cpuset allows {told}, and CPUs 0-3 are online; that is not believed");
+        assert_eq!((usable(&found), &found.notes), ("0-3".to_owned(), &vec![note]));
+    }
+}
+
+/// As of sessions, to which systemd delegates no cpusets.
+#[test]
+fn a_group_without_cpusets_is_under_those_around_it() {
+    let dump = simple("around", 4);
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+    dump.write("sys/fs/cgroup/user.slice/cpuset.cpus.effective", "1-2\n");
+    dump.write("sys/fs/cgroup/user.slice/1000/session/cgroup.procs", "");
+    dump.write("proc/self/cgroup", "0::/user.slice/1000/session\n");
+    assert_eq!(usable(&dump.read().unwrap()), "1-2");
+    // One of which nothing is seen here.
+    dump.write("proc/self/cgroup", "0::/system.slice/job\n");
+    assert_eq!(usable(&dump.read().unwrap()), "0-3");
+}
+
 /// A mask may name CPUs that are switched off, and a cpuset of version 1 too.
 #[test]
 fn what_is_switched_off_stays_so() {
