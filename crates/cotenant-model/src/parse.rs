@@ -456,7 +456,7 @@ mod tests {
                 [(4, (Some(1), Some(2))), (5, (None, None))],
             ),
             (
-                "processor 0: version = FF\nprocessor 1: version = FF\n\ncpu number : 1\nphysical id : 3\ncore id : 4\n",
+                "processor 0: v = FF\nprocessor 1: v = FF\n\ncpu number : 1\nphysical id : 3\ncore id : 4\n",
                 [(0, (None, None)), (1, (Some(3), Some(4)))],
             ),
             (

@@ -93,7 +93,8 @@ pub enum ScrapeError {
     Unnamed(String),
     /// A line is malformed.
     #[error(
-        "line {line}, column {column} of the answer: expected {expected}, found {found}; check the address, or tell the server's authors"
+        "line {line}, column {column} of the answer: expected {expected}, found {found}; check the address, or tell the \
+         server's authors"
     )]
     Line {
         /// From 1.
@@ -658,7 +659,8 @@ bare_total 5
         let why = |answer: &str| scrape(answer, &"x".parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
             why("up 1\n x{a=\"é\"} one"),
-            "line 2, column 11 of the answer: expected a value, found \"one\"; check the address, or tell the server's authors"
+            "line 2, column 11 of the answer: expected a value, found \"one\"; check the address, or tell the server's \
+             authors"
         );
         for (answer, column, expected) in [
             ("x", 2, "a value, found the end of the line"),

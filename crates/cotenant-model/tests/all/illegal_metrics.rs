@@ -247,8 +247,7 @@ fn mutated(text: &str, random: &mut fastrand::Rng) -> String {
     }
 }
 
-/// Promise speed/illegal: Of a text that leaves the format in a line that may be of the metric, line and column are
-/// named.
+/// Holds speed/metrics.
 #[test]
 fn what_leaves_the_grammar_is_refused_with_its_place() {
     let (mut refused, mut taken) = (0, 0);

@@ -159,8 +159,8 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     ];
     let said = |policy, text| match &refused {
         Some(why) if policy != "none" => format!(
-            "cannot place here: sched_setaffinity is refused ({why}); let it pass the filter of system calls (seccomp) of \
-             this container or service"
+            "cannot place here: sched_setaffinity is refused ({why}); let it pass the filter of system calls (seccomp) \
+             of this container or service"
         ),
         _ => text,
     };

@@ -1246,8 +1246,8 @@ fn without(calls: &[libc::c_long], args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Promise see/filters: What a container's filter of system calls refuses is tried, and the cure is the filter, not
-/// the kernel's settings.
+/// The kernel's settings are no cure.
+/// Holds qos/means.
 #[test]
 fn what_a_filter_of_system_calls_refuses_is_said_with_its_cure() {
     let filter = "filter of system calls (seccomp)";
@@ -1271,7 +1271,10 @@ fn a_program_that_takes_a_real_time_policy_gets_its_cpus_back() {
     let Some(map) = first_cpu_only() else { return };
     let script = r#"
         of() { sed -n 's/^Cpus_allowed_list:\t//p' /proc/$$/status; }
-        until_is() { for i in $(seq 1200); do [ "$(of)" $1 "$2" ] && return; sleep 0.1; done; echo "CPUs $(of)"; exit 1; }
+        until_is() {
+            for i in $(seq 1200); do [ "$(of)" $1 "$2" ] && return; sleep 0.1; done
+            echo "CPUs $(of)"; exit 1
+        }
         until_is = 0
         chrt -f -p 1 $$ || exit 77
         until_is != 0"#;

@@ -46,7 +46,8 @@ pub(super) fn insert(
         let mut parts: Vec<CpuSet> = behind.into_iter().flatten().filter(|set| is_wider(set)).cloned().collect();
         if parts.len() > 1 {
             out.note(format!(
-                "the L{} cache of CPUs {} is shared by more CPUs than the caches behind it, which cannot be; it is taken as                  one before each of them",
+                "the L{} cache of CPUs {} is shared by more CPUs than the caches behind it, which cannot be; it is taken \
+                 as one before each of them",
                 cache.level, cache.cpus
             ));
             parts.push(parts.iter().fold(cache.cpus.clone(), |left, part| left.minus(part)));

@@ -452,7 +452,9 @@ fn a_cache_shared_by_more_than_what_lies_behind_it_cannot_be() {
     }
     let found = dump.read().unwrap();
     assert_eq!(parts_of(&found, Kind::Cache(CacheType::Unified)), ["0-3", "4-7", "0-3", "4-7"]);
-    assert!(found.notes[0].starts_with("the L2 cache of CPUs 0-7 is shared by more CPUs"), "{:?}", found.notes);
+    let note = "the L2 cache of CPUs 0-7 is shared by more CPUs than the caches behind it, which cannot be; it is taken \
+                as one before each of them";
+    assert_eq!(found.notes[0], note);
     assert_eq!((found.topology.llc_domains().len(), found.notes.len()), (2, 1));
     // Cores beside the L3 have an L2 of their own, as on hybrid processors.
     let dump = simple("beside", 4);
