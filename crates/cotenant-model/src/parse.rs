@@ -229,7 +229,7 @@ pub struct CpuInfo {
     pub vendor: Option<String>,
     /// `cpu family` of the first processor.
     pub family: Option<u32>,
-    /// Per processor: its package (`physical id`) and core (`core id`), on x86.
+    /// Per processor: its package and core, if told.
     pub cpus: BTreeMap<CpuId, (Option<u32>, Option<u32>)>,
     /// Per processor: implementer and part number of its core, on Arm.
     pub parts: BTreeMap<CpuId, (u32, u32)>,
@@ -308,8 +308,16 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
                     info.cpus.insert(CpuId(n), (None, None));
                 }
             }
-            ("physical id", Some(cpu)) => cpu.0 = value.parse().ok(),
-            ("core id", Some(cpu)) => cpu.1 = value.parse().ok(),
+            // s390 tells more of its processors further down.
+            ("cpu number", _) => at = value.parse().ok().map(CpuId),
+            // The form of sparc: `CPU0: online`.
+            (key, _) if value == "online" && key.starts_with("CPU") => {
+                let number = key[3..].parse().ok().filter(|n| *n <= crate::cpuset::MAX_CPU);
+                info.cpus.extend(number.map(|n| (CpuId(n), (None, None))));
+            }
+            // Shorter on loongarch and mips.
+            ("physical id" | "package", Some(cpu)) => cpu.0 = value.parse().ok(),
+            ("core id" | "core", Some(cpu)) => cpu.1 = value.parse().ok(),
             ("vendor_id", _) if info.vendor.is_none() => info.vendor = Some(value.to_owned()),
             ("cpu family", _) if info.family.is_none() => info.family = value.parse().ok(),
             _ => {}
@@ -441,6 +449,23 @@ mod tests {
         let (shared, kind) = (true, "Unified".to_owned());
         let l3 = CpuInfoCache { level: 3, kind, shared, bytes: 256 << 20, line_size: Some(256), ways: Some(16) };
         assert_eq!((s390.caches, s390.cpus.len()), (vec![l3], 1));
+        // Each architecture has words of its own.
+        for (text, cpus) in [
+            (
+                "processor\t: 4\npackage\t: 1\ncore\t: 2\n\nprocessor\t: 5\n",
+                [(4, (Some(1), Some(2))), (5, (None, None))],
+            ),
+            (
+                "processor 0: v = FF\nprocessor 1: v = FF\n\ncpu number : 1\nphysical id : 3\ncore id : 4\n",
+                [(0, (None, None)), (1, (Some(3), Some(4)))],
+            ),
+            (
+                "ncpus active : 2\nCPU0:\t\tonline\nCPU1:\t\toffline\nCPU3: online\n",
+                [(0, (None, None)), (3, (None, None))],
+            ),
+        ] {
+            assert_eq!(cpuinfo(text).cpus, BTreeMap::from(cpus.map(|(n, told)| (CpuId(n), told))), "{text}");
+        }
     }
 
     #[test]

@@ -359,7 +359,8 @@ impl LinuxHost {
             .chain(self.observer.proxy_notes())
             .cloned()
             .chain(found)
-            .chain(self.observer.wait_notes());
+            .chain(self.observer.wait_notes())
+            .chain(self.observer.policy_note().cloned());
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 

@@ -5,6 +5,7 @@ use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
 use crate::sense::perf;
+use crate::sense::tier::events_remedy;
 use crate::sys::cgroups;
 use cotenant_bpf::{Blind, Requests, Tracer};
 use cotenant_model::proc_text;
@@ -32,13 +33,16 @@ fn performance_events(root: &Path) -> Capability {
     };
     // Filters of containers refuse it whatever the kernel says there.
     let refused = (root == Path::new("/")).then(perf::refused).flatten();
+    let remedy = match &refused {
+        Some(why) => events_remedy(&why.to_string()),
+        None => "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary",
+    };
     let (standing, found) = match refused {
         Some(why) => (Standing::Missing, format!("perf_event_open is refused: {why}")),
         None if paranoid <= 2 => (Standing::Available, format!("kernel.perf_event_paranoid = {paranoid}")),
         None => (Standing::Limited, format!("kernel.perf_event_paranoid = {paranoid}")),
     };
     let cost = "without privilege no counters of other programs";
-    let remedy = "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary";
     Capability::new(name, standing, found, cost, remedy)
 }
 

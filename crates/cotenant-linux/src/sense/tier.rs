@@ -82,6 +82,14 @@ impl fmt::Display for TierReport {
 
 pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
+/// What lets events be counted that were refused like this. The kernel's own settings are another error.
+pub(crate) fn events_remedy(why: &str) -> &'static str {
+    let is_filter = ["(os error 1)", "(os error 38)"].iter().any(|number| why.contains(number));
+    if is_filter { FILTERED } else { PARANOID }
+}
+
+const FILTERED: &str = "let perf_event_open pass the filter of system calls (seccomp) of this container or service";
+
 /// Input of the report.
 #[derive(Debug)]
 pub(crate) struct Found<'a, K> {
@@ -159,7 +167,7 @@ fn why_missing<K: Kernel>(signal: Signal, found: &Found<'_, K>) -> (String, Stri
         }
         (_, Some(opener)) if !usable(found) => {
             let why = opener.refused.as_ref().map_or("", |(_, why)| why);
-            return (format!("perf_event_open is refused: {why}"), PARANOID.to_owned());
+            return (format!("perf_event_open is refused: {why}"), events_remedy(why).to_owned());
         }
         _ => {}
     }
@@ -207,7 +215,7 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
             notes.push(format!("{n} tasks have fewer counters for lack of file descriptors; raise ulimit -n"));
         }
         if let Some((n, why)) = &opener.refused {
-            notes.push(format!("{n} tasks may not be counted ({why}); {PARANOID}"));
+            notes.push(format!("{n} tasks may not be counted ({why}); {}", events_remedy(why)));
         }
     }
     let Found { left_out, missed, others, .. } = found;

@@ -14,6 +14,12 @@ pub fn getscheduler(tid: u32) -> io::Result<c_int> {
     Ok(policy as c_int)
 }
 
+/// Whether a thread has a real-time or deadline policy; false if it has ended.
+pub fn is_real_time(tid: u32) -> bool {
+    const SCHED_RESET_ON_FORK: c_int = 0x4000_0000;
+    getscheduler(tid).is_ok_and(|policy| matches!(policy & !SCHED_RESET_ON_FORK, 1 | 2 | 6))
+}
+
 /// Gives a thread a policy without a real-time priority; its nice value stays.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ mod users;
 pub mod waiter;
 mod waiting;
 
-pub use classes::{getscheduler, may_leave_idle, setscheduler};
+pub use classes::{getscheduler, is_real_time, may_leave_idle, setscheduler};
 pub use clocks::{
     Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time, thread_sleeps, ticks_per_second,
 };

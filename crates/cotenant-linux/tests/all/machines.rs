@@ -2,7 +2,7 @@
 //! except for differences listed here with reasons.
 
 use crate::made;
-use crate::oracle::{Seen, Sizes, dump, of_shared, unpacked};
+use crate::oracle::{GROUPS, Seen, Sizes, dump, of_shared, unpacked};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
 use cotenant_model::topology::{CacheType, Kind, Topology};
@@ -93,6 +93,9 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
     if has_nodes {
         t.nodes().iter().for_each(|node| add("Node".into(), &node.cpus));
     }
+    for cluster in t.of_kind(Kind::Cluster).filter(|cluster| cluster.level > 0) {
+        add(["Book", "DRAWER"][usize::from(cluster.level) - 1].to_owned(), &cluster.cpus);
+    }
     for cache in t.resources() {
         let Kind::Cache(kind) = cache.kind else { continue };
         let letter = match kind {
@@ -111,6 +114,7 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
 /// * It shows no size of 0.
 /// * It keeps CPUs that are not allowed among the kinds of cores.
 /// * It drops clusters if a cpuset leaves each the same CPUs as another part.
+/// * It keeps a drawer of all CPUs if there is a node without CPUs.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let (mut ours, mut theirs) = (Seen::ours(t, Sizes::Exact), Seen::console(view));
     let number =
@@ -148,8 +152,15 @@ fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let left = |cpus: &CpuSet| cpus.and(t.usable());
     let others = || t.resources().iter().filter(|part| part.kind != Kind::Cluster);
     let says_nothing = |cluster: &CpuSet| others().any(|part| left(&part.cpus) == left(cluster));
-    if !theirs.objects.contains_key("Group(Cluster)") && t.of_kind(Kind::Cluster).all(|part| says_nothing(&part.cpus)) {
-        ours.objects.remove("Group(Cluster)");
+    let all = t.usable().to_string();
+    for (level, name) in GROUPS.into_iter().enumerate() {
+        if let Some(list) = theirs.objects.get_mut(name) {
+            list.retain(|group| group.split(' ').next() != Some(&all));
+        }
+        let mut ours_of = t.of_kind(Kind::Cluster).filter(|part| usize::from(part.level) == level);
+        if !theirs.objects.contains_key(name) && ours_of.all(|part| says_nothing(&part.cpus)) {
+            ours.objects.remove(name);
+        }
     }
     [ours, theirs].map(|Seen { mut objects, distances, kinds, absent }| {
         for list in objects.values_mut() {
@@ -205,13 +216,25 @@ fn judge(test: &str, name: &str, root: &Path, made: bool) -> Vec<String> {
     let t = topology::read(&FsRoot::at(root), None).unwrap_or_else(|e| panic!("{name}: {e}")).topology;
     check_division(name, &t);
     let path = root.to_str().unwrap();
-    let table = told(test, LSCPU, &["-s", path, "-p=CPU,CORE,SOCKET,NODE,CACHE"]).unwrap();
+    let table = told(test, LSCPU, &["-s", path, "-p=CPU,CORE,SOCKET,BOOK,DRAWER,NODE,CACHE"]).unwrap();
     let view = told(test, LSTOPO, &["--input", path, "-v", "--no-io", "--of", "console"]).unwrap();
     let [ours, theirs] = shown(&t, &view);
     let mut of_lscpu = [groups(&t, root.join("sys/devices/system/node").exists()), groups_of_lscpu(&table, &t)];
     if made && t.cpus().iter().any(|cpu| cpu.efficiency_class.is_some()) {
         for groups in &mut of_lscpu {
             groups.remove("Core");
+        }
+    }
+    // A book or drawer with the CPUs of a package, of the machine, or of the other is left out.
+    let packages: BTreeSet<String> = t.packages().iter().chain([t.online()]).map(ToString::to_string).collect();
+    let [ours_of, theirs_of] = &mut of_lscpu;
+    for name in ["Book", "DRAWER"] {
+        let ours = ours_of.get(name).cloned().unwrap_or_default();
+        let Some(sets) = theirs_of.get_mut(name) else { continue };
+        let others: BTreeSet<String> = ours_of.values().flatten().cloned().collect();
+        sets.retain(|set| ours.contains(set) || !(packages.contains(set) || others.contains(set)));
+        if sets.is_empty() {
+            theirs_of.remove(name);
         }
     }
     let mut wrong = Vec::new();

@@ -136,6 +136,9 @@ pub fn machine(root: &Path, seed: u64) -> String {
     if forbids {
         cpuset(&machine, &mut random, &with_memory);
     }
+    if shape.packages == 4 || shape.packages == 8 {
+        books(&machine, &shape);
+    }
     format!("seed {seed}: {shape:?}, online {}, nodes {nodes}, a cpuset: {forbids}", machine.online)
 }
 
@@ -255,6 +258,20 @@ fn caches(random: &mut Random, shape: &Shape, second: usize) -> Vec<(u8, &'stati
         caches.push((3, "Unified", 1024 * (1 + random.below(64)), shape.domain()));
     }
     caches
+}
+
+/// Groups of two packages, and of four, as s390 has them.
+fn books(machine: &Machine, shape: &Shape) {
+    // hwloc reads them there alone.
+    machine.put("proc/hwloc-nofile-info", "Architecture: s390x");
+    for (place, number) in machine.numbers.iter().enumerate().filter(|(_, n)| machine.online.contains(CpuId(**n))) {
+        for (name, packages) in [("book", 2), ("drawer", 4)] {
+            let folder = format!("sys/devices/system/cpu/cpu{number}/topology/{name}");
+            let span = packages * shape.package();
+            machine.put(&format!("{folder}_siblings"), &machine.shared(place, span));
+            machine.put(&format!("{folder}_id"), &(place / span).to_string());
+        }
+    }
 }
 
 /// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs,

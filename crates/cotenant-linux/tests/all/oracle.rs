@@ -21,6 +21,9 @@ pub struct Seen {
     pub absent: String,
 }
 
+/// Our clusters by level, by hwloc's name.
+pub const GROUPS: [&str; 3] = ["Group(Cluster)", "Group(Book)", "Group(Drawer)"];
+
 /// Precision of the numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sizes {
@@ -90,7 +93,7 @@ impl Seen {
                 Kind::Package => ("Package".to_owned(), vec![]),
                 Kind::Die => ("Die".to_owned(), vec![]),
                 Kind::Core => ("Core".to_owned(), vec![]),
-                Kind::Cluster => ("Group(Cluster)".to_owned(), vec![]),
+                Kind::Cluster => (GROUPS[usize::from(r.level).min(2)].to_owned(), vec![]),
                 Kind::Cache(kind) => {
                     let letter = match kind {
                         CacheType::Unified => "",
@@ -181,6 +184,8 @@ impl Seen {
             }
             let name = match line.kind.as_str() {
                 group if group.starts_with("Group") && group.ends_with("(Cluster)") => "Group(Cluster)",
+                group if group.starts_with("Group") && group.ends_with("(Book)") => "Group(Book)",
+                group if group.starts_with("Group") && group.ends_with("(Drawer)") => "Group(Drawer)",
                 group if group.starts_with("Group") => continue,
                 other => other,
             };
@@ -190,7 +195,7 @@ impl Seen {
         }
         counts.remove("Machine"); // its line has no L#
         for (kind, n) in counts {
-            let of_kind = |name: &str| name.trim_end_matches("(Cluster)") == kind;
+            let of_kind = |name: &str| name.split('(').next() == Some(&kind);
             let seen: usize = found.iter().filter(|(name, _)| of_kind(name)).map(|(_, n)| n).sum();
             assert_eq!(seen, n, "{kind}s in the tree of the console view, and as it counts them itself");
         }

@@ -25,7 +25,7 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         let error = || SelectorError(text.to_owned());
-        let (name, labels, rest) = series(text.trim()).ok_or_else(error)?;
+        let (name, labels, rest) = series(text.trim()).map_err(|_| error())?;
         if rest.is_empty() { Ok(Self { name: name.into_owned(), labels }) } else { Err(error()) }
     }
 }
@@ -92,12 +92,19 @@ pub enum ScrapeError {
     #[error("the answer is not one number but has series; add #SERIES to the address, one of {0}")]
     Unnamed(String),
     /// A line is malformed.
-    #[error("line {line} of the answer is no sample: '{text}'")]
+    #[error(
+        "line {line}, column {column} of the answer: expected {expected}, found {found}; check the address, or tell the \
+         server's authors"
+    )]
     Line {
         /// From 1.
         line: usize,
-        /// Its beginning.
-        text: String,
+        /// In characters, from 1.
+        column: usize,
+        /// What the format has there.
+        expected: &'static str,
+        /// What is there.
+        found: String,
     },
     /// A histogram with contradictory buckets.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
@@ -165,18 +172,18 @@ fn with_labels(answer: &str, name: &str) -> String {
 
 /// The samples of an answer, each up to its value.
 fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
-    let lines = answer.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
-    lines.filter_map(series).filter(|(.., rest)| rest.split_ascii_whitespace().next().and_then(value).is_some())
+    let lines = answer.lines().map(|line| line.trim_start_matches(BLANK)).filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| series(line).ok()).filter(|(.., rest)| point(rest).is_ok())
 }
 
 /// Finds the series in a server's answer. Counters and histograms of all matching label sets are summed; a gauge must
 /// be alone.
 ///
 /// # Errors
-/// [`ScrapeError`]; lines of other series are not parsed.
+/// [`ScrapeError`]. Of lines of other series only the names are checked.
 pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError> {
     let name = selector.name();
-    let kinds = kinds(answer);
+    let kinds = checked_kinds(answer, name)?;
     let kind = kinds.get(name).copied();
     let family = |suffix: &str| name.strip_suffix(suffix).and_then(|family| kinds.get(family).copied());
     let part = |suffix: &str| matches!(family(suffix), Some("histogram" | "summary"));
@@ -187,35 +194,50 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         _ => name.to_owned(),
     };
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
+    let is_wanted = |found: &str| found == wanted || (is_counter && found == total);
+    let is_histogram = kind == Some("histogram");
+    let is_count = |found: &str| is_histogram && found.strip_prefix(name) == Some("_count");
     // By labels; of several points of one series, which OpenMetrics allows, the last one counts.
     let mut values: BTreeMap<Labels, f64> = BTreeMap::new();
     // By the labels besides the bound: upper bounds with cumulative counts.
     let mut buckets: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     let mut native = false;
-    for (i, line) in answer.lines().enumerate() {
-        let line = line.trim_start();
-        if !(line.starts_with(name) || line.starts_with('{')) {
+    for (i, whole) in answer.lines().enumerate() {
+        let line = whole.trim_start_matches(BLANK);
+        if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let error = || ScrapeError::Line { line: i + 1, text: line.chars().take(80).collect() };
-        let Some((found, mut labels, rest)) = series(line) else {
-            let begins = line.split(|c| !in_name(c)).next().unwrap_or_default();
-            match kind {
-                // OpenMetrics 2.0 has all buckets in braces.
-                Some("histogram") if begins == name => native = true,
-                _ if begins == wanted || begins == total => return Err(error()),
-                _ => {}
+        let malformed = |fault| malformed(i, whole, fault);
+        // A name in braces is known once they are read.
+        if !line.starts_with('{') {
+            let (begins, after) = bare_name(line);
+            if begins.is_empty() || begins.starts_with(|c: char| c.is_ascii_digit()) {
+                return Err(malformed((line, "a name")));
             }
-            continue;
-        };
-        native |= kind == Some("histogram") && found.strip_prefix(name).is_some_and(|rest| rest == "_count");
-        if !(found == wanted || (is_counter && found == total)) || !selector.matches(&labels) {
+            if !(after.is_empty() || after.starts_with(AFTER_NAME)) {
+                return Err(malformed((after, "a blank or {")));
+            }
+            if is_histogram && begins == name && series(line).is_err() {
+                native = true; // OpenMetrics 2.0 has all buckets in braces
+                continue;
+            }
+            if !(is_wanted(begins) || is_count(begins)) {
+                continue;
+            }
+        }
+        let (found, mut labels, rest) = series(line).map_err(malformed)?;
+        native |= is_count(&found);
+        if !is_wanted(&found) {
             continue;
         }
-        let value = rest.split_ascii_whitespace().next().and_then(value).ok_or_else(error)?;
-        if kind == Some("histogram") {
+        let value = point(rest).map_err(malformed)?;
+        if !selector.matches(&labels) {
+            continue;
+        }
+        if is_histogram {
             let le = labels.iter().position(|(key, _)| key == "le").map(|at| labels.remove(at).1);
-            let le = le.and_then(|le| self::value(&le)).filter(|le| !le.is_nan()).ok_or_else(error)?;
+            let le = le.and_then(|le| self::value(&le)).filter(|le| !le.is_nan());
+            let le = le.ok_or_else(|| malformed((line, "a bucket with a bound, le=\"NUMBER\"")))?;
             labels.sort();
             buckets.entry(labels).or_default().push((le, value));
         } else {
@@ -281,24 +303,120 @@ fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
     Some(Histogram::new(buckets))
 }
 
-/// The kind of each family, from the lines `# TYPE name kind`.
+/// The kind of each family, from the lines `# TYPE name kind`; malformed ones are passed over.
 fn kinds(answer: &str) -> BTreeMap<Cow<'_, str>, &str> {
-    answer.lines().filter_map(kind).collect()
+    answer.lines().filter_map(|line| kind(line).ok()?).collect()
 }
 
-fn kind(line: &str) -> Option<(Cow<'_, str>, &str)> {
-    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("TYPE")?;
-    let named = rest.strip_prefix([' ', '\t'])?.trim_start();
-    let (name, kind) = match quoted(named) {
-        Some((name, rest)) => (Cow::Owned(name), rest),
-        None => named.split_once([' ', '\t']).map(|(name, rest)| (Cow::Borrowed(name), rest))?,
+/// The same, with errors: a family without its kind would be read as another one. Of families that cannot have the
+/// series `wanted` the kind may be any word.
+fn checked_kinds<'a>(answer: &'a str, wanted: &str) -> Result<BTreeMap<Cow<'a, str>, &'a str>, ScrapeError> {
+    let is_open = answer.trim_end().rsplit('\n').next() == Some("# EOF");
+    let mut kinds = BTreeMap::new();
+    for (i, line) in answer.lines().enumerate() {
+        let malformed = |fault| malformed(i, line, fault);
+        if is_open && let Some(comment) = line.trim_start_matches(BLANK).strip_prefix('#') {
+            let word = comment.trim_start_matches(BLANK).split(BLANK).next();
+            if !matches!(word, Some("TYPE" | "HELP" | "UNIT" | "EOF")) {
+                return Err(malformed((comment, "TYPE, HELP, UNIT or EOF, the comments of OpenMetrics")));
+            }
+        }
+        let Some((name, kind)) = kind(line).map_err(malformed)? else { continue };
+        let concerns = wanted.starts_with(&*name);
+        if concerns && !KINDS.contains(&kind) {
+            return Err(malformed((kind, "a kind, such as counter, gauge or histogram")));
+        }
+        let before = kinds.insert(name, kind);
+        if concerns && before.is_some_and(|before| before != kind) {
+            return Err(malformed((line, "one kind for each name, which has another one above")));
+        }
+    }
+    Ok(kinds)
+}
+
+const KINDS: [&str; 9] =
+    ["counter", "gauge", "histogram", "gaugehistogram", "stateset", "info", "summary", "unknown", "untyped"];
+
+/// Between words.
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// What may follow a name.
+const AFTER_NAME: [char; 3] = [' ', '\t', '{'];
+
+/// Where a line leaves the format (its rest from there), and what the format has in that place.
+type Fault<'a> = (&'a str, &'static str);
+
+/// `rest` is a part of `text` up to its end.
+fn malformed(line: usize, text: &str, (rest, expected): Fault<'_>) -> ScrapeError {
+    const SHOWN: usize = 40;
+    let before = rest.as_ptr() as usize - text.as_ptr() as usize;
+    let found: String = rest.chars().take(SHOWN).collect();
+    ScrapeError::Line {
+        line: line + 1,
+        column: text[..before].chars().count() + 1,
+        expected,
+        found: if found.is_empty() { "the end of the line".to_owned() } else { format!("{found:?}") },
+    }
+}
+
+/// Of a line `# TYPE name kind`; `None` of others.
+fn kind(line: &str) -> Result<Option<(Cow<'_, str>, &str)>, Fault<'_>> {
+    let comment = line.trim_start_matches(BLANK).strip_prefix('#');
+    let Some(rest) = comment.and_then(|rest| rest.trim_start_matches(BLANK).strip_prefix("TYPE")) else {
+        return Ok(None);
     };
-    Some((name, kind.trim()))
+    if !(rest.is_empty() || rest.starts_with(BLANK)) {
+        return Ok(None);
+    }
+    let named = rest.trim_start_matches(BLANK);
+    let (name, rest) = if let Some((name, rest)) = quoted(named)? {
+        (Cow::Owned(name), rest)
+    } else {
+        let (name, rest) = bare_name(named);
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err((named, "a name"));
+        }
+        (Cow::Borrowed(name), rest)
+    };
+    if !rest.starts_with(BLANK) {
+        return Err((rest, "a blank and the kind"));
+    }
+    Ok(Some((name, rest.trim_matches(BLANK))))
 }
 
 /// A number of the format: also `+Inf`, `-Inf`, `NaN`.
 fn value(text: &str) -> Option<f64> {
-    text.parse().ok()
+    text.parse().ok().filter(|value: &f64| !(value.is_nan() && text.starts_with(['+', '-'])))
+}
+
+/// A word and its rest.
+fn word(text: &str) -> (&str, &str) {
+    text.split_at(text.find(BLANK).unwrap_or(text.len()))
+}
+
+/// A value, and what may follow it: a time stamp, and in `OpenMetrics` an exemplar.
+fn point(text: &str) -> Result<f64, Fault<'_>> {
+    let text = text.trim_end_matches(BLANK);
+    let (first, rest) = word(text);
+    let read = value(first).ok_or((text, "a value"))?;
+    let rest = behind_stamp(rest);
+    let Some(exemplar) = rest.strip_prefix("# {") else {
+        return if rest.is_empty() { Ok(read) } else { Err((rest, "a time stamp and nothing else")) };
+    };
+    let (_, point) = braces(exemplar, &mut Some(Cow::Borrowed("")))?;
+    let point = point.trim_start_matches(BLANK);
+    let (first, rest) = word(point);
+    value(first).ok_or((point, "the exemplar's value"))?;
+    let rest = behind_stamp(rest);
+    if rest.is_empty() { Ok(read) } else { Err((rest, "the exemplar's time stamp and nothing else")) }
+}
+
+/// What follows a time stamp, if there is one.
+fn behind_stamp(text: &str) -> &str {
+    let text = text.trim_start_matches(BLANK);
+    let (time, rest) = word(text);
+    let is_time = time.contains(|c: char| c.is_ascii_digit()) && value(time).is_some();
+    if is_time { rest.trim_start_matches(BLANK) } else { text }
 }
 
 /// Names and values.
@@ -307,70 +425,88 @@ type Labels = Vec<(String, String)>;
 /// A name, its labels, and the rest.
 type Series<'a> = (Cow<'a, str>, Labels, &'a str);
 
-/// Whether the character is valid in names without quotes.
-fn in_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+/// A name without quotes, and the rest.
+fn bare_name(text: &str) -> (&str, &str) {
+    text.split_at(
+        text.bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_' || b == b':')).unwrap_or(text.len()),
+    )
 }
 
 /// `name{label="value",…} rest`, or with names in quotes `{"name","label"="value",…} rest`.
-fn series(text: &str) -> Option<Series<'_>> {
-    let split = |text: &'_ str| text.find(|c| !in_name(c)).unwrap_or(text.len());
-    let (bare, rest) = text.split_at(split(text));
+fn series(text: &str) -> Result<Series<'_>, Fault<'_>> {
+    let (bare, rest) = bare_name(text);
     if bare.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
+        return Err((text, "a name"));
     }
     let mut name = (!bare.is_empty()).then_some(Cow::Borrowed(bare));
-    let mut rest = rest.trim_start();
-    let mut labels = Vec::new();
-    if let Some(inside) = rest.strip_prefix('{') {
-        rest = inside.trim_start();
-        while !rest.starts_with('}') {
-            let in_quotes = quoted(rest).map(|(key, after)| (Cow::Owned(key), after));
-            let (key, after) = in_quotes.unwrap_or_else(|| {
-                let (key, after) = rest.split_at(split(rest));
-                (Cow::Borrowed(key), after)
-            });
-            let after = after.trim_start();
-            if key.is_empty() {
-                return None;
-            }
-            if let Some(value) = after.strip_prefix('=') {
-                let (value, after) = quoted(value.trim_start())?;
-                labels.push((key.into_owned(), value));
-                rest = after.trim_start();
-            } else if name.is_none() && matches!(key, Cow::Owned(_)) {
-                (name, rest) = (Some(key), after);
-            } else {
-                return None;
-            }
-            match rest.strip_prefix(',') {
-                Some(more) => rest = more.trim_start(),
-                None if rest.starts_with('}') => {}
-                None => return None,
-            }
-        }
-        rest = &rest[1..];
-    }
-    Some((name?, labels, rest.trim_start()))
+    let after = rest.trim_start_matches(BLANK);
+    let (labels, rest) = match after.strip_prefix('{') {
+        Some(inside) => braces(inside, &mut name)?,
+        None if rest.is_empty() || rest.starts_with(BLANK) => (Labels::new(), rest),
+        None => return Err((rest, "a blank or {")),
+    };
+    Ok((name.ok_or((text, "a name"))?, labels, rest.trim_start_matches(BLANK)))
 }
 
-/// A quoted value with `\\`, `\"` and `\n`, and the rest.
-fn quoted(text: &str) -> Option<(String, &str)> {
+/// Labels up to the closing brace, and the rest. A name in quotes without a value is that of the series.
+fn braces<'a>(inside: &'a str, name: &mut Option<Cow<'_, str>>) -> Result<(Labels, &'a str), Fault<'a>> {
+    let mut rest = inside.trim_start_matches(BLANK);
+    let mut labels = Labels::new();
+    while !rest.starts_with('}') {
+        let (key, is_quoted, after) = if let Some((key, after)) = quoted(rest)? {
+            (key, true, after)
+        } else {
+            let (key, after) = bare_name(rest);
+            if let Some(colon) = key.find(':') {
+                return Err((&rest[colon..], "="));
+            }
+            (key.to_owned(), false, after)
+        };
+        if key.is_empty() || (!is_quoted && key.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err((rest, "a label or }"));
+        }
+        let after = after.trim_start_matches(BLANK);
+        if let Some(value) = after.strip_prefix('=') {
+            let value = value.trim_start_matches(BLANK);
+            let (value, after) = quoted(value)?.ok_or((value, "a label's value in quotes"))?;
+            if labels.iter().any(|(known, _)| *known == key) {
+                return Err((rest, "each label once"));
+            }
+            labels.push((key, value));
+            rest = after.trim_start_matches(BLANK);
+        } else if name.is_none() && is_quoted {
+            (*name, rest) = (Some(Cow::Owned(key)), after);
+        } else {
+            return Err((after, "="));
+        }
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more.trim_start_matches(BLANK),
+            None if rest.starts_with('}') => {}
+            None => return Err((rest, ", or }")),
+        }
+    }
+    Ok((labels, &rest[1..]))
+}
+
+/// A quoted value with `\\`, `\"` and `\n`, and the rest; `None` without quotes.
+fn quoted(text: &str) -> Result<Option<(String, &str)>, Fault<'_>> {
+    let Some(inside) = text.strip_prefix('"') else { return Ok(None) };
     let mut value = String::new();
-    let mut chars = text.strip_prefix('"')?.char_indices();
+    let mut chars = inside.char_indices();
     while let Some((i, c)) = chars.next() {
         match c {
-            '"' => return Some((value, &text[i + 2..])),
-            '\\' => match chars.next()?.1 {
-                'n' => value.push('\n'),
-                c @ ('"' | '\\') => value.push(c),
+            '"' => return Ok(Some((value, &inside[i + 1..]))),
+            '\\' => match chars.next() {
+                Some((_, 'n')) => value.push('\n'),
+                Some((_, c @ ('"' | '\\'))) => value.push(c),
                 // In OpenMetrics, a backslash before any other character stands for itself.
-                c => value.extend(['\\', c]),
+                Some((_, c)) => value.extend(['\\', c]),
+                None => break,
             },
             c => value.push(c),
         }
     }
-    None
+    Err((&text[text.len()..], "a closing quote"))
 }
 
 #[cfg(test)]
@@ -516,9 +652,49 @@ bare_total 5
         }
         let count = scrape("# TYPE h histogram\nh_count 17\nh_sum 3.5\n", &"h_count".parse().unwrap());
         assert_eq!(count, Ok(Scraped::Counter(17.0)), "what it has may be asked for");
-        for text in ["x", "x {", "x{a=\"1\" 3", "x one", "x{a=1} 3"] {
-            let selector = "x".parse().unwrap();
-            assert!(matches!(scrape(text, &selector), Err(ScrapeError::Line { line: 1, .. })), "{text}");
+    }
+
+    #[test]
+    fn where_a_line_leaves_the_format_is_said() {
+        let why = |answer: &str| scrape(answer, &"x".parse().unwrap()).unwrap_err().to_string();
+        assert_eq!(
+            why("up 1\n x{a=\"é\"} one"),
+            "line 2, column 11 of the answer: expected a value, found \"one\"; check the address, or tell the server's \
+             authors"
+        );
+        for (answer, column, expected) in [
+            ("x", 2, "a value, found the end of the line"),
+            ("x {", 4, "a label or }"),
+            ("x{a=\"1\" 3", 9, ", or }"),
+            ("x{a=1} 3", 5, "a label's value in quotes"),
+            ("x{a=\"1} 3", 10, "a closing quote"),
+            ("x{9=\"1\"} 3", 3, "a label or }"),
+            ("x{a:b=\"1\"} 3", 4, "="),
+            ("x{a=\"1\",a=\"2\"} 3", 9, "each label once"),
+            ("x 3 4 5", 7, "a time stamp and nothing else"),
+            ("x 3 now", 5, "a time stamp and nothing else"),
+            ("x 3 # {a=\"b\"}", 14, "the exemplar's value"),
+            ("x -NaN", 3, "a value"),
+            ("x 0x1p-2", 3, "a value"),
+            ("x\u{a0}3", 2, "a blank or {"),
+            ("\u{feff}x 3", 1, "a name"),
+            ("9x 3", 1, "a name"),
+            ("<html>", 1, "a name"),
+            ("{a=\"b\"} 3", 1, "a name"),
+            ("# TYPE x", 9, "a blank and the kind"),
+            ("# TYPE x conter\nx 3", 10, "a kind, such as"),
+            ("# TYPE x? counter\nx 3", 9, "a blank and the kind"),
+            ("# TYPE x histogram\nx_bucket{le=\"one\"} 3", 1, "a bucket with a bound"),
+        ] {
+            let (said, column) = (why(answer), format!("column {column} of the answer: expected {expected}"));
+            assert!(said.contains(&column), "{answer}: {said}");
         }
+        assert!(
+            why("# TYPE x gauge\n# TYPE x counter\nx 3")
+                .starts_with("line 2, column 1 of the answer: expected one kind")
+        );
+        // A comment in one format, an error in the other one.
+        assert_eq!(scrape("# TYP x counter\nx 3\n", &"x".parse().unwrap()), Ok(Scraped::Gauge(3.0)));
+        assert!(why("# TYP x counter\nx 3\n# EOF\n").contains("line 1, column 2 of the answer: expected TYPE, HELP"));
     }
 }

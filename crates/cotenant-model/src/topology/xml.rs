@@ -1,8 +1,8 @@
 //! Reads hwloc's XML, as `lstopo machine.xml` writes it: formats 1 (hwloc 1.x), 2 and 3.
 //!
-//! Groups that hwloc derives itself (from distances, for I/O) are skipped; clusters are kept. Of the distances only the
-//! operating system's between memory nodes are read. CPUs that the file only counts (`complete_cpuset`) are offline
-//! here: hwloc leaves out offline and disallowed CPUs alike.
+//! Groups that hwloc derives itself (from distances, for I/O) are skipped; clusters, books and drawers are kept. Of the
+//! distances only the operating system's between memory nodes are read. CPUs that the file only counts
+//! (`complete_cpuset`) are offline here: hwloc leaves out offline and disallowed CPUs alike.
 
 use super::efficiency::{self, CoreType, Strength};
 use super::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
@@ -103,11 +103,18 @@ impl<'a> Reader<'a> {
         let name = object.attribute("type").ok_or_else(|| self.fault(object, "an object has no type"))?;
         let cpus = || Ok(self.set(object, "cpuset")?.unwrap_or_default().and(online));
         let os_index = self.number(object, "os_index")?.and_then(|i| u32::try_from(i).ok());
+        // Groups of packages on s390 are levels of their own.
+        let group = match object.attribute("subtype") {
+            Some("Cluster") => Some(0),
+            Some("Book") => Some(1),
+            Some("Drawer") => Some(2),
+            _ => None,
+        };
         let kind = match name {
             "Package" | "Socket" => Kind::Package,
             "Die" => Kind::Die,
             "Core" => Kind::Core,
-            "Group" if object.attribute("subtype") == Some("Cluster") => Kind::Cluster,
+            "Group" if group.is_some() => Kind::Cluster,
             "NUMANode" => {
                 let id = os_index.ok_or_else(|| self.fault(object, "a NUMANode needs an os_index"))?;
                 // The set of nodes has the format of a set of CPUs.
@@ -132,7 +139,7 @@ impl<'a> Reader<'a> {
             let depth = self.number(object, "depth")?.and_then(|d| u8::try_from(d).ok()).filter(|d| *d > 0);
             depth.ok_or_else(|| self.fault(object, "a cache needs a depth from 1 to 255"))?
         } else {
-            0
+            group.filter(|_| kind == Kind::Cluster).unwrap_or(0)
         };
         let known = |name| Ok(self.number(object, name)?.filter(|v| is_cache && *v > 0));
         parts.resources.push(Resource {
@@ -291,7 +298,11 @@ mod tests {
         assert!(!t.cpu(CpuId(4)).unwrap().online);
         let l2 = t.of_kind(Kind::Cache(CacheType::Unified)).next().unwrap();
         assert_eq!((l2.level, l2.capacity, l2.line_size, l2.ways), (2, Some(4 << 20), Some(64), Some(16)));
-        assert_eq!(t.of_kind(Kind::Cluster).count(), 1);
+        assert_eq!(t.of_kind(Kind::Cluster).map(|cluster| cluster.level).collect::<Vec<_>>(), [0]);
+        for (subtype, level) in [("Book", 1), ("Drawer", 2)] {
+            let t = parse(&V2.replace("subtype=\"Cluster\"", &format!("subtype=\"{subtype}\""))).unwrap();
+            assert_eq!(t.of_kind(Kind::Cluster).map(|cluster| cluster.level).collect::<Vec<_>>(), [level]);
+        }
         assert_eq!(t.of_kind(Kind::Package).next().unwrap().os_index, Some(3));
         assert_eq!((t.nodes()[1].id, t.nodes()[1].allowed, t.nodes()[1].cpus.is_empty()), (NodeId(4), false, true));
         // Written in the order 4, 0; kept in the order 0, 4.

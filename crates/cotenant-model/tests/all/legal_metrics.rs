@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 const TEXTS: u64 = 10_000;
 
 /// The query of a series and its expected value; `None`: an error.
-type Expected = (String, Option<Scraped>);
+pub type Expected = (String, Option<Scraped>);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -36,7 +36,7 @@ struct Writer {
 }
 
 /// A legal text, and its content.
-fn written(seed: u64) -> (String, Vec<Expected>) {
+pub fn written(seed: u64) -> (String, Vec<Expected>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let is_open = random.bool();
     let families = random.usize(1..6);

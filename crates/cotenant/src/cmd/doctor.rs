@@ -158,7 +158,10 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         ("none", "works everywhere: changes nothing, measures".to_owned()),
     ];
     let said = |policy, text| match &refused {
-        Some(why) if policy != "none" => format!("cannot place here: sched_setaffinity is refused ({why})"),
+        Some(why) if policy != "none" => format!(
+            "cannot place here: sched_setaffinity is refused ({why}); let it pass the filter of system calls (seccomp) \
+             of this container or service"
+        ),
         _ => text,
     };
     all.into_iter().map(|(policy, text)| Advice { policy, text: said(policy, text) }).collect()

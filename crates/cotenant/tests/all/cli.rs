@@ -5,7 +5,7 @@ use cotenant_record::Recording;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -1104,6 +1104,22 @@ fn control_groups_that_cannot_be_written_are_no_means() {
     }
 }
 
+/// Holds qos/means.
+#[test]
+fn files_of_processes_that_cannot_be_written_are_no_means() {
+    let line =
+        format!("mount -o remount,ro,bind /proc || exit 99; exec {} doctor --json", env!("CARGO_BIN_EXE_cotenant"));
+    let out = Command::new("unshare").args(["-m", "--propagation", "private", "sh", "-c", &line]).output();
+    let out = match out {
+        Ok(out) if out.status.success() => out,
+        other => return eprintln!("skipped: no mounts of our own here: {other:?}"),
+    };
+    let report = json(&out);
+    let of = |name: &str| report["capabilities"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(of("accessed bits")["standing"], "missing", "{report}");
+    assert!(!of("background")["found"].as_str().unwrap().contains("autogroup"), "{report}");
+}
+
 /// Also where that is root of a user namespace alone, whose `/run` is another's.
 #[test]
 fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
@@ -1228,4 +1244,73 @@ fn cpus_that_a_list_hides_are_used() {
     {
         assert_eq!(said.matches(part).count(), 2, "by both: {said}");
     }
+}
+
+/// In a filter of system calls that refuses some, as containers have.
+fn without(calls: &[libc::c_long], args: &[&str]) -> Output {
+    let statement = |code: u32, jt: usize, k: u32| libc::sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    filter.extend(calls.iter().enumerate().map(|(i, call)| statement(equals, calls.len() - i, *call as u32)));
+    filter.extend(
+        [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32]
+            .map(|end| statement(libc::BPF_RET, 0, end)),
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    command.args(args);
+    // SAFETY: only system calls on memory that outlives them, between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+            let no_new_rights = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
+            if no_new_rights == 0 && set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+    command.output().unwrap()
+}
+
+/// The kernel's settings are no cure.
+/// Holds qos/means.
+#[test]
+fn what_a_filter_of_system_calls_refuses_is_said_with_its_cure() {
+    let filter = "filter of system calls (seccomp)";
+    let said = text(&without(&[libc::SYS_sched_setaffinity], &["doctor"]).stdout);
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("sched_setaffinity is refused")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(filter)), "{said}");
+    for policy in ["auto", "static", "numad"] {
+        assert!(lines.iter().any(|line| line.trim().starts_with(policy)), "{policy}: {said}");
+    }
+    assert!(said.contains("none       works everywhere"), "{said}");
+    let said = text(&without(&[libc::SYS_perf_event_open], &["doctor"]).stdout);
+    let (_, events) =
+        said.split_once("✗ performance events: perf_event_open is refused: ").unwrap_or_else(|| panic!("{said}"));
+    let helps: Vec<&str> = events.lines().take(3).filter(|line| line.contains("helps: ")).collect();
+    assert!(helps.len() == 1 && helps[0].contains(filter) && !said.contains("perf_event_paranoid=1"), "{said}");
+}
+
+/// Its last mask would hold it where it should run at once.
+#[test]
+fn a_program_that_takes_a_real_time_policy_gets_its_cpus_back() {
+    let Some(map) = first_cpu_only() else { return };
+    let script = r#"
+        of() { sed -n 's/^Cpus_allowed_list:\t//p' /proc/$$/status; }
+        until_is() {
+            for i in $(seq 1200); do [ "$(of)" $1 "$2" ] && return; sleep 0.1; done
+            echo "CPUs $(of)"; exit 1
+        }
+        until_is = 0
+        chrt -f -p 1 $$ || exit 77
+        until_is != 0"#;
+    let out = run(&["run", "-v", "--policy", "static", "--map", &map, "--", "sh", "-c", script]);
+    let said = text(&out.stderr);
+    if out.status.code() == Some(77) {
+        return eprintln!("skipped: no real-time policy may be set here: {said}");
+    }
+    assert!(out.status.success(), "{} {said}", text(&out.stdout));
+    assert!(said.contains("took a real-time or deadline policy, and got its CPUs back"), "{said}");
+    // Also where it has one from the beginning.
+    let out = run(&["run", "--", "chrt", "-f", "1", "sleep", "0.5"]);
+    let said = text(&out.stderr);
+    assert!(said.contains("chrt (thread ") || said.contains("sleep (thread "), "{said}");
 }

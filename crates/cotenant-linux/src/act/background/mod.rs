@@ -22,6 +22,7 @@ use crate::undo::Journal;
 use cotenant_model::{TaskInfo, Time};
 use sessions::Weights;
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -49,9 +50,14 @@ pub fn capability() -> Capability {
         group: place.as_ref().and_then(group::file_at).or(in_scope.then_some("cpu.idle")),
         within: if in_scope { Some("scopes of your own manager") } else { within.as_deref() },
         idle: threads::is_privileged() || sys::may_leave_idle(0, 0),
-        by_session: sessions::by_session(std::process::id()),
+        by_session: sessions::by_session(std::process::id()) && can_weigh_sessions(),
         apart: cpu.is_some_and(|cpu| cpu.of(root, std::process::id()).is_some_and(|share| share != cpu.mount())),
     })
+}
+
+/// Whether `/proc` lets them be changed: where it is mounted read-only it does not.
+fn can_weigh_sessions() -> bool {
+    OpenOptions::new().write(true).open("/proc/self/autogroup").is_ok()
 }
 
 /// The words before a command of an ordinary user without groups, if a scope of the user's own manager can provide

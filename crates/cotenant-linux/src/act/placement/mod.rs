@@ -104,12 +104,20 @@ impl Placement {
             let TaskState { pid, original, ours, cut, .. } = &self.tasks[&id];
             let (pid, known) = (*pid, ours.as_ref().unwrap_or(original));
             // Cheap, and sufficient for most: even for a reused id there is nothing to do.
-            if !cut && sys::getaffinity(id.0).is_ok_and(|mask| mask == *known) {
+            let is_settled = !cut && sys::getaffinity(id.0).is_ok_and(|mask| mask == *known);
+            if is_settled && (ours.is_none() || !sys::is_real_time(id.0)) {
                 continue;
             }
             match Held::open_exactly(pid, id.0, id.1).and_then(|held| held.mask().map(|mask| (held, mask))) {
                 Ok((held, mask)) => {
-                    self.is_ours(journal, now, &held, &mask);
+                    // It wants a CPU at once when it wants one, and is managed no more.
+                    if self.is_ours(journal, now, &held, &mask)
+                        && held.stat.is_real_time()
+                        && self.release(journal, &held).is_ok()
+                    {
+                        let who = format!("{} (thread {})", held.stat.comm, held.tid);
+                        self.notes.add(format!("{who} took a real-time or deadline policy, and got its CPUs back"));
+                    }
                 }
                 Err(_) => {
                     self.tasks.remove(&id);

@@ -39,9 +39,12 @@ impl Accessed {
     /// Why it cannot be used here.
     pub fn new(fs: &FsRoot, seed: u64) -> Result<Self, String> {
         let (fs, rng) = (fs.clone(), fastrand::Rng::with_seed(seed));
-        match ["clear_refs", "smaps"].into_iter().find(|file| !fs.exists(&format!("/proc/self/{file}"))) {
-            None => Ok(Self { idle: IdlePages::new(&fs), fs, marked: HashMap::new(), rng }),
-            Some(file) => Err(format!("no /proc/PID/{file}: the kernel was built without CONFIG_PROC_PAGE_MONITOR")),
+        if let Some(file) = ["clear_refs", "smaps"].into_iter().find(|file| !fs.exists(&format!("/proc/self/{file}"))) {
+            return Err(format!("no /proc/PID/{file}: the kernel was built without CONFIG_PROC_PAGE_MONITOR"));
+        }
+        match std::fs::OpenOptions::new().write(true).open(fs.path("/proc/self/clear_refs")) {
+            Ok(_) => Ok(Self { idle: IdlePages::new(&fs), fs, marked: HashMap::new(), rng }),
+            Err(why) => Err(format!("/proc/PID/clear_refs cannot be written: {why}")),
         }
     }
 

@@ -93,7 +93,9 @@ impl FetchError {
             | Self::Clients { certain, .. } => *certain,
             // What prints nothing yet, or NaN, may come to a number.
             Self::Meter(why) => matches!(why, MeterError::NoNumber(_) | MeterError::NoHistogram),
-            Self::Scrape(why) => !matches!(why, ScrapeError::Line { .. } | ScrapeError::Buckets(_)),
+            // A later line may be cut; where the first one is wrong, it is another format.
+            Self::Scrape(ScrapeError::Line { line, .. }) => *line == 1,
+            Self::Scrape(why) => !matches!(why, ScrapeError::Buckets(_)),
             Self::Query(why) => matches!(why, QueryError::Refused(_) | QueryError::Several(_) | QueryError::Kind(_)),
             // From the shell: the command is missing, or no program.
             Self::Failed(code) => matches!(code.as_str(), "126" | "127"),

@@ -183,6 +183,8 @@ pub struct Observer {
     proc_files_left: usize,
     /// Number of threads beyond the limit.
     left_out: usize,
+    /// The first thread with a real-time policy.
+    real_time: Option<String>,
     last: Option<Time>,
     /// Whether the kernel moves memory after threads, and the time of the next read.
     numa_balancing: bool,
@@ -237,6 +239,7 @@ impl Observer {
             waits: None,
             proc_files_left: descriptors / 4,
             left_out: 0,
+            real_time: None,
             last: None,
             numa_balancing: false,
             numa_due: Time::default(),
@@ -513,6 +516,11 @@ impl Observer {
         self.waits.as_ref().map_or_else(Vec::new, Waits::notes)
     }
 
+    /// The first thread that is left alone because of its policy.
+    pub fn policy_note(&self) -> Option<&String> {
+        self.real_time.as_ref()
+    }
+
     /// Implausible reports, with reasons.
     pub fn refused_reports(&self) -> impl Iterator<Item = &String> {
         self.progress.refused()
@@ -578,7 +586,11 @@ impl Observer {
             return;
         }
         let Some(stat) = task::read_stat(process, tid) else { return self.follower.forget_thread(pid, tid) };
-        if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
+        if stat.is_dead() || stat.is_kernel_thread() {
+            return;
+        }
+        if stat.is_real_time() {
+            self.real_time.get_or_insert_with(|| left_alone(tid, &stat));
             return;
         }
         // Its mask is unreadable after its end.
@@ -731,13 +743,22 @@ impl Observer {
             let task = &mut self.tasks[i];
             let process = self.follower.processes().get(&task.info.pid);
             match process.and_then(|p| task.read_stat(p)) {
-                Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() && !stat.is_real_time() => {
-                    task.locate(&stat);
+                Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() => {
+                    if stat.is_real_time() {
+                        self.real_time.get_or_insert_with(|| left_alone(task.info.tid, &stat));
+                        gone.push(task.info.tid);
+                    } else {
+                        task.locate(&stat);
+                    }
                 }
                 _ => gone.push(task.info.tid),
             }
         }
     }
+}
+
+fn left_alone(tid: u32, stat: &cotenant_model::proc_text::TaskStat) -> String {
+    format!("{} (thread {tid}) has a real-time or deadline policy, and is left alone", stat.comm)
 }
 
 /// Number of full reads in the next sample, given the cost of the last.

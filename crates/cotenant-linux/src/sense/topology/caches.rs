@@ -35,7 +35,27 @@ pub(super) fn insert(
 ) {
     // Packages with their own memory.
     let apart = |a: &CpuSet, b: &CpuSet| home(nodes, a).zip(home(nodes, b)).is_some_and(|(a, b)| a != b);
+    let mut by_level: BTreeMap<u8, Vec<CpuSet>> = BTreeMap::new();
+    for cache in &caches {
+        by_level.entry(cache.level).or_default().push(cache.cpus.clone());
+    }
     for cache in caches {
+        // What lies behind a cache is shared by all of its CPUs.
+        let behind = by_level.range(cache.level + 1..).next().filter(|_| cache.cpus.len() > 1).map(|(_, sets)| sets);
+        let is_wider = |set: &CpuSet| set.is_subset(&cache.cpus) && *set != cache.cpus;
+        let mut parts: Vec<CpuSet> = behind.into_iter().flatten().filter(|set| is_wider(set)).cloned().collect();
+        if parts.len() > 1 {
+            out.note(format!(
+                "the L{} cache of CPUs {} is shared by more CPUs than the caches behind it, which cannot be; it is taken \
+                 as one before each of them",
+                cache.level, cache.cpus
+            ));
+            parts.push(parts.iter().fold(cache.cpus.clone(), |left, part| left.minus(part)));
+            for cpus in parts {
+                out.insert(Resource { cpus, os_index: None, ..cache.clone() });
+            }
+            continue;
+        }
         let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
         if !over.windows(2).any(|pair| apart(pair[0], pair[1])) {
             out.insert(cache);

@@ -46,7 +46,7 @@ pub(super) fn listed(
              others tell it"
         ));
     }
-    let mut list = fs.list(&format!("{CPU}/online"));
+    let mut list = fs.list(&format!("{CPU}/online")).filter(|list| !list.is_empty());
     if let Some(online) = &mut list {
         let said = online.clone();
         let without = online.minus(&all).minus(&hidden);
@@ -161,6 +161,20 @@ fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
     Resource { kind, level: 0, cpus, capacity: None, os_index, line_size: None, ways: None }
 }
 
+/// Packages of s390 that are near each other, and such groups: with a common cache of the fourth level, in one of them
+/// or the other, depending on the model.
+const BOOK: &str = "book_id";
+const DRAWER: &str = "drawer_id";
+
+/// Distinguishes groups within groups.
+fn level(id: &str) -> u8 {
+    match id {
+        BOOK => 1,
+        DRAWER => 2,
+        _ => 0,
+    }
+}
+
 /// Facts that distinguish packages from clusters.
 pub(super) struct Told<'a> {
     /// The CPUs listed by sysfs.
@@ -175,7 +189,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
     let info = told.info;
     // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
     let has_compute_units = info.vendor.as_deref() == Some("AuthenticAMD") && matches!(info.family, Some(21 | 22));
-    let mut done: BTreeMap<Kind, CpuSet> = BTreeMap::new();
+    let mut done: BTreeMap<&str, CpuSet> = BTreeMap::new();
     let mut found = Vec::new();
     for cpu in told.shown.iter() {
         // The first name is that of kernels since 5.3, the second the older one.
@@ -184,8 +198,10 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
             (Kind::Cluster, &["cluster_cpus"][..], "cluster_id"),
             (Kind::Die, &["die_cpus"][..], "die_id"),
             (Kind::Package, &["package_cpus", "core_siblings"][..], "physical_package_id"),
+            (Kind::Cluster, &["book_siblings"][..], BOOK),
+            (Kind::Cluster, &["drawer_siblings"][..], DRAWER),
         ] {
-            let covered = done.entry(kind).or_default();
+            let covered = done.entry(id).or_default();
             if covered.contains(cpu) {
                 continue;
             }
@@ -201,7 +217,8 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
                 continue;
             }
             let cpus = rest(cpu, &cpus, covered, || format!("the {kind:?}"), out);
-            found.extend(cpus.map(|cpus| resource(kind, cpus, id_of(cpu))));
+            let level = level(id);
+            found.extend(cpus.map(|cpus| Resource { level, ..resource(kind, cpus, id_of(cpu)) }));
         }
     }
     for cpus in joined(fs, &found, told) {

@@ -64,7 +64,9 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
         None => slit,
     };
     if nodes.len() > 1 && distances.is_none() {
-        out.note(format!("{NODE}/node*/distance is absent or malformed; distances between nodes are unknown"));
+        out.note(format!(
+            "{NODE}/node*/distance is absent, malformed or cannot be; distances between nodes are unknown"
+        ));
     }
     Memory { nodes, distances, accesses }
 }
@@ -112,5 +114,10 @@ fn distances(fs: &Sysfs<'_>, listed: &[u32], kept: &[usize]) -> Option<Distances
         (row.len() == listed.len()).then(|| kept.iter().map(|&to| row[to]).collect())
     };
     let rows = kept.iter().map(row).collect::<Option<Vec<Vec<f64>>>>()?;
+    // Nothing is nearer than a node's own memory, and nothing at no distance.
+    let can_be = |(i, row): (usize, &Vec<f64>)| row.iter().all(|to| *to > 0.0 && *to >= row[i]);
+    if !rows.iter().enumerate().all(can_be) {
+        return None;
+    }
     Some(Distances { unit: DistanceUnit::Slit, rows, source: None })
 }

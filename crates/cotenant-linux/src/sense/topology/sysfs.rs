@@ -39,6 +39,11 @@ impl Allowed {
             let told = self.cpus.take().unwrap_or_default();
             out.note(format!("the cpuset allows CPUs {told}, but this process may run on {task}; that is believed"));
         }
+        // Whoever reads this runs on one.
+        if let Some(told) = self.cpus.take_if(|cpus| !cpus.intersects(online)) {
+            let told = if told.is_empty() { "no CPUs".to_owned() } else { format!("CPUs {told}") };
+            out.note(format!("the cpuset allows {told}, and CPUs {online} are online; that is not believed"));
+        }
         if self.cpus.is_none() {
             self.cpus = task;
         }
@@ -149,7 +154,17 @@ impl<'a> Sysfs<'a> {
         if inside.split('/').any(|part| part == "..") {
             return allowed;
         }
-        let folder = format!("{mount}{}", inside.trim_end_matches('/'));
+        let mut group = inside.trim_end_matches('/');
+        // Where a group of version 2 has no cpusets, those of one around it count.
+        let is_plain = |group: &str| {
+            let folder = format!("{mount}{group}");
+            self.root.exists(&folder) && !self.root.exists(&format!("{folder}/{}", kind.file("cpus")))
+        };
+        while kind == CpusetKind::Cgroup2 && is_plain(group) {
+            let Some((around, _)) = group.rsplit_once('/') else { break };
+            group = around;
+        }
+        let folder = format!("{mount}{group}");
         // A file that is absent means nothing: the path may be that of another namespace.
         let mut read = |what: &str| {
             let path = format!("{folder}/{}", kind.file(what));

@@ -57,6 +57,9 @@ fn a_list_that_some_cpus_contradict_is_not_believed() {
     let dump = with_online("renumbered-in-part", 8, "0-3\n");
     dump.write("proc/self/status", "Cpus_allowed_list:\t2-5\n");
     assert_eq!(usable(&dump.read().unwrap()), "2-3", "the others may be off");
+    dump.write("sys/devices/system/cpu/online", "\n");
+    assert_eq!(dump.read().unwrap().topology.online().to_string(), "0-7", "somebody reads this");
+    dump.write("sys/devices/system/cpu/online", "0-3\n");
     (1..8).for_each(|cpu| dump.cpu(cpu, "online", "1\n"));
     let found = dump.read().unwrap();
     assert_eq!(usable(&found), "2-5");
@@ -105,6 +108,34 @@ fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
         assert!(found.topology.nodes()[0].allowed, "{mems}");
         assert!(found.notes[0].starts_with(&format!("the cpuset allows memory nodes {mems},")), "{:?}", found.notes);
     }
+}
+
+/// Nobody runs in a group without CPUs.
+#[test]
+fn a_cpuset_without_cpus_that_are_there_is_not_believed() {
+    let dump = simple("empty-cpuset", 4);
+    dump.write("proc/self/cpuset", "/job\n");
+    dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-3\n");
+    for (cpus, told) in [("", "no CPUs"), ("8-9", "CPUs 8-9")] {
+        dump.write("sys/fs/cgroup/cpuset/job/cpuset.cpus", cpus);
+        let found = dump.read().unwrap();
+        let note = format!("the cpuset allows {told}, and CPUs 0-3 are online; that is not believed");
+        assert_eq!((usable(&found), &found.notes), ("0-3".to_owned(), &vec![note]));
+    }
+}
+
+/// As of sessions, to which systemd delegates no cpusets.
+#[test]
+fn a_group_without_cpusets_is_under_those_around_it() {
+    let dump = simple("around", 4);
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+    dump.write("sys/fs/cgroup/user.slice/cpuset.cpus.effective", "1-2\n");
+    dump.write("sys/fs/cgroup/user.slice/1000/session/cgroup.procs", "");
+    dump.write("proc/self/cgroup", "0::/user.slice/1000/session\n");
+    assert_eq!(usable(&dump.read().unwrap()), "1-2");
+    // One of which nothing is seen here.
+    dump.write("proc/self/cgroup", "0::/system.slice/job\n");
+    assert_eq!(usable(&dump.read().unwrap()), "0-3");
 }
 
 /// A mask may name CPUs that are switched off, and a cpuset of version 1 too.
@@ -407,4 +438,84 @@ fn nodes_of_nothing_are_no_memory() {
     let topology = dump.read().unwrap().topology;
     let nodes: Vec<u32> = topology.nodes().iter().map(|node| node.id.0).collect();
     assert_eq!((nodes, topology.distance(CpuId(0), 1)), (vec![0, 2], Some(30.0)));
+}
+
+/// As in a hypervisor that gives its guest an L2 of all CPUs and an L3 of some.
+#[test]
+fn a_cache_shared_by_more_than_what_lies_behind_it_cannot_be() {
+    let dump = simple("wide", 8);
+    for cpu in 0..8 {
+        for (index, level, map) in [(0, "2", "ff"), (1, "3", if cpu < 4 { "f" } else { "f0" })] {
+            dump.cpu(cpu, &format!("cache/index{index}/level"), level);
+            dump.cpu(cpu, &format!("cache/index{index}/shared_cpu_map"), map);
+        }
+    }
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Cache(CacheType::Unified)), ["0-3", "4-7", "0-3", "4-7"]);
+    let note = "the L2 cache of CPUs 0-7 is shared by more CPUs than the caches behind it, which cannot be; it is taken \
+                as one before each of them";
+    assert_eq!(found.notes[0], note);
+    assert_eq!((found.topology.llc_domains().len(), found.notes.len()), (2, 1));
+    // Cores beside the L3 have an L2 of their own, as on hybrid processors.
+    let dump = simple("beside", 4);
+    for cpu in 0..4 {
+        dump.cpu(cpu, "cache/index0/level", "2");
+        dump.cpu(cpu, "cache/index0/shared_cpu_map", if cpu < 2 { "3" } else { "c" });
+        if cpu < 2 {
+            dump.cpu(cpu, "cache/index1/level", "3");
+            dump.cpu(cpu, "cache/index1/shared_cpu_map", "3");
+        }
+    }
+    assert!(dump.read().unwrap().notes.is_empty());
+}
+
+/// Groups of packages on s390, of which the list beside the mask may be all that is told.
+#[test]
+fn books_and_drawers_are_groups_of_packages() {
+    let dump = Dump::new("books", &[]);
+    let list = |first: u32, count: u32| format!("{first}-{}\n", first + count - 1);
+    for cpu in 0..16 {
+        for (name, id, count) in [
+            ("thread", "core_id", 1),
+            ("core", "physical_package_id", 2),
+            ("book", "book_id", 4),
+            ("drawer", "drawer_id", 8),
+        ] {
+            dump.cpu(cpu, &format!("topology/{name}_siblings_list"), &list(cpu / count * count, count));
+            dump.cpu(cpu, &format!("topology/{id}"), &format!("{}\n", cpu / count));
+        }
+    }
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Package).len(), 8);
+    let groups = ["0-3", "4-7", "8-11", "12-15", "0-7", "8-15"];
+    let told = parts_of(&found, Kind::Cluster);
+    assert!(told.len() == groups.len() && groups.iter().all(|group| told.contains(&(*group).to_owned())), "{told:?}");
+    assert!(found.notes.is_empty(), "{:?}", found.notes);
+    // One drawer, and a book per package, tell nothing new.
+    for cpu in 0..16 {
+        dump.cpu(cpu, "topology/book_siblings_list", &list(cpu / 2 * 2, 2));
+        dump.cpu(cpu, "topology/drawer_siblings_list", "0-15\n");
+    }
+    assert_eq!(parts_of(&dump.read().unwrap(), Kind::Cluster), Vec::<String>::new());
+}
+
+#[test]
+fn distances_that_cannot_be_are_unknown() {
+    for (rows, is_known) in [
+        (["10 20", "20 10"], true),
+        (["10 10", "10 10"], true),
+        (["20 10", "10 20"], false),
+        (["0 0", "0 0"], false),
+        (["10 20", "20 0"], false),
+    ] {
+        let dump = simple("distances", 2);
+        for (node, row) in rows.iter().enumerate() {
+            let folder = format!("sys/devices/system/node/node{node}");
+            dump.write(&format!("{folder}/cpumap"), &format!("{}\n", 1 << node));
+            dump.write(&format!("{folder}/distance"), row);
+        }
+        let found = dump.read().unwrap();
+        assert_eq!(found.topology.parts().distances.is_some(), is_known, "{rows:?}");
+        assert_eq!(found.notes.is_empty(), is_known, "{:?}", found.notes);
+    }
 }
