@@ -19,5 +19,5 @@ mod tally;
 mod tracer;
 
 pub use kernel::Blind;
-pub use requests::{Latencies, Requests, Seen, Service};
+pub use requests::{Counted, Latencies, Requests, Seen, Service};
 pub use tracer::Tracer;

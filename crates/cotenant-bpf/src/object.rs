@@ -76,6 +76,8 @@ pub struct RawService {
     pub device: u32,
     pub netns: u32,
     pub port: u32,
+    pub counted: u32,
+    pub window: u32,
     pub pad: u32,
 }
 
@@ -84,6 +86,7 @@ pub struct RawService {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawLatencies {
     pub joined: u64,
+    pub begun: u64,
     pub buckets: [u64; BUCKETS_OF_REQUESTS],
 }
 
@@ -128,8 +131,8 @@ mod tests {
     fn the_layouts_have_no_padding() {
         assert_eq!(size_of::<RawWaits>(), (2 + BUCKETS) * 8);
         assert_eq!(size_of::<BlameKey>(), 4 + 4 + 8 + 16);
-        assert_eq!(size_of::<RawService>(), 8 + 4 * 4);
-        assert_eq!(size_of::<RawLatencies>(), (1 + BUCKETS_OF_REQUESTS) * 8);
+        assert_eq!(size_of::<RawService>(), 8 + 6 * 4);
+        assert_eq!(size_of::<RawLatencies>(), (2 + BUCKETS_OF_REQUESTS) * 8);
     }
 
     /// Bounds as the object's `bucket_of` has them: 8 parts of each doubling, from 512 ns on.

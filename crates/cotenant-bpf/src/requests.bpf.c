@@ -34,6 +34,7 @@ struct sock {
 } KERNEL;
 struct tcp_sock {
     u32 snd_nxt, rcv_nxt;
+    u64 bytes_received;
 } KERNEL;
 struct sk_buff {
     struct sock *sk;
@@ -64,10 +65,17 @@ enum { TCP_ESTABLISHED = 1, TCP_TIME_WAIT = 6, TCP_LISTEN = 10, TCP_NEW_SYN_RECV
 
 // What is read and written of maps; `object.rs` has the same in Rust.
 
+// Which requests are counted. A window ends by two steps: requests that have begun are followed to their answer, as
+// leaving out the long ones would make all look short; then nothing is done at all.
+enum counted { ALL, BEGUN, NONE };
+
 // A port in a network namespace, or the inode of a socket; 0: none.
 struct service {
     u64 inode;
-    u32 device, netns, port, pad;
+    u32 device, netns, port;
+    u32 counted;
+    u32 window;  // its number: what began in an earlier one does not count in it
+    u32 pad;
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -84,6 +92,7 @@ enum side {
 };
 struct latencies {
     u64 joined;  // requests, or pieces of one, that came before the answer to the one before
+    u64 begun;   // of all requests at the server
     u64 buckets[BUCKETS];
 };
 struct {
@@ -100,6 +109,8 @@ struct end {
     u64 since;  // server: a request lies there since; client: it was sent then; 0: none
     u32 sent;   // sequence number of the last segment that was sent
     u32 early;  // what joined while it was not known whether the connection ends at the service
+    u32 window;
+    u16 port;  // of a client: the kernel forgets it when a connection ends before the answer is taken
     u8 server, local, taken, open;  // open: the last segment did not end a write
 };
 struct {
@@ -124,6 +135,8 @@ struct {
 
 // ---- Requests
 
+enum role { NEITHER, SERVER, CLIENT };
+
 INLINE void count(u32 side, u64 ns) {
     struct latencies *l = bpf_map_lookup_elem(&latencies, &side);
     u32 bucket = bucket_of(ns);
@@ -136,8 +149,12 @@ INLINE void join(u32 side, u32 requests) {
 }
 
 // `ends`: whether this piece ends a write.
-INLINE void server_received(struct end *end, u64 now, bool ends) {
+INLINE void server_received(struct service *s, struct end *end, u64 now, bool ends) {
     if (!end->since) {
+        u32 side = SERVED;
+        struct latencies *l = bpf_map_lookup_elem(&latencies, &side);
+        if (s->counted != ALL || !l) return;
+        __sync_fetch_and_add(&l->begun, 1);
         end->since = now;
     } else if (!end->open) {
         join(SERVED, 1);
@@ -154,8 +171,9 @@ INLINE void server_sent(struct end *end, u64 now) {
     end->since = end->taken = 0;
 }
 
-INLINE void client_sent(struct end *end, u64 now, bool ends) {
+INLINE void client_sent(struct service *s, struct end *end, u64 now, bool ends) {
     if (!end->since) {
+        if (s->counted != ALL) return;
         end->since = now;
         end->taken = 0;
     } else if (!end->open) {
@@ -170,9 +188,26 @@ INLINE void client_took(struct end *end, u64 now) {
     end->since = 0;
 }
 
-// ---- TCP
+// The service, while any of its requests are counted.
+INLINE struct service *watched(void) {
+    u32 zero = 0;
+    struct service *s = bpf_map_lookup_elem(&service, &zero);
+    return s && s->counted != NONE ? s : 0;
+}
 
-enum role { NEITHER, SERVER, CLIENT };
+INLINE struct end *end_of(struct sock *sk, struct service *s, enum role role, bool create) {
+    create = create && s->counted == ALL;
+    struct end *end = bpf_sk_storage_get(&ends, sk, 0, create ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+    if (!end) return 0;
+    end->server = role == SERVER;
+    if (end->window != s->window) {
+        end->window = s->window;
+        end->since = end->early = end->taken = end->open = 0;
+    }
+    return end;
+}
+
+// ---- TCP
 
 INLINE enum role role_of(struct sock *sk, struct service *s) {
     if (!s->port) return NEITHER;
@@ -198,8 +233,9 @@ INLINE bool is_loopback(const u32 *address) {
     return address[2] ? (bpf_ntohl(address[3]) >> 24) == 127 : address[3] == bpf_htonl(1);
 }
 
-INLINE void flow_of(struct flow *flow, struct sock *sk, bool client) {
-    u16 here = sk->__sk_common.skc_num, there = bpf_ntohs(sk->__sk_common.skc_dport);
+// `here`: the port of this end.
+INLINE void flow_of(struct flow *flow, struct sock *sk, u16 here, bool client) {
+    u16 there = bpf_ntohs(sk->__sk_common.skc_dport);
     __builtin_memset(flow, 0, sizeof *flow);
     address(client ? flow->client : flow->server, sk, false);
     address(client ? flow->server : flow->client, sk, true);
@@ -212,17 +248,11 @@ INLINE void flow_of(struct flow *flow, struct sock *sk, bool client) {
 INLINE void meet_client(struct end *end, struct sock *sk) {
     struct flow flow;
     if (end->local) return;
-    flow_of(&flow, sk, false);
+    flow_of(&flow, sk, sk->__sk_common.skc_num, false);
     u32 *received = bpf_map_lookup_elem(&flows, &flow);
     if (!received) return;
     *received = 1;
     end->local = 1;
-}
-
-INLINE struct end *end_of(struct sock *sk, enum role role, bool create) {
-    struct end *end = bpf_sk_storage_get(&ends, sk, 0, create ? BPF_SK_STORAGE_GET_F_CREATE : 0);
-    if (end) end->server = role == SERVER;
-    return end;
 }
 
 struct segment {
@@ -249,19 +279,18 @@ INLINE struct segment segment_of(unsigned char *at, u32 bytes, u16 from) {
 }
 
 SEC("tp_btf/tcp_probe") int BPF_PROG(tcp_received, struct sock *sk, struct sk_buff *skb) {
-    u32 zero = 0;
-    struct service *s = bpf_map_lookup_elem(&service, &zero);
+    struct service *s = watched();
     enum role role = s ? role_of(sk, s) : NEITHER;
     if (role == NEITHER) return 0;
     struct segment segment = segment_of(skb->data, skb->len, bpf_ntohs(sk->__sk_common.skc_dport));
     // Neither what came before, nor what something is missing before: the application gets neither now.
     u32 next = BPF_CORE_READ((struct tcp_sock *)sk, rcv_nxt);
     if ((s32)(segment.sequence - next) > 0 || (s32)(segment.sequence + segment.payload - next) <= 0) return 0;
-    struct end *end = end_of(sk, role, role == SERVER);
+    struct end *end = end_of(sk, s, role, role == SERVER);
     if (!end) return 0;
     if (role == SERVER) {
         meet_client(end, sk);
-        server_received(end, bpf_ktime_get_ns(), segment.push);
+        server_received(s, end, bpf_ktime_get_ns(), segment.push);
     } else if (end->since) {
         end->taken = 1;
     }
@@ -269,19 +298,20 @@ SEC("tp_btf/tcp_probe") int BPF_PROG(tcp_received, struct sock *sk, struct sk_bu
 }
 
 SEC("tp_btf/tcp_rcv_space_adjust") int BPF_PROG(tcp_took, struct sock *sk) {
-    u32 zero = 0;
-    struct service *s = bpf_map_lookup_elem(&service, &zero);
+    struct service *s = watched();
     enum role role = s ? role_of(sk, s) : NEITHER;
     if (role == NEITHER) return 0;
     u64 now = bpf_ktime_get_ns();
-    struct end *end = end_of(sk, role, false);
+    struct end *end = end_of(sk, s, role, false);
     if (role == SERVER) {
         if (!end) {
+            // splice(2) comes here before anything was received, too.
+            if (!BPF_CORE_READ((struct tcp_sock *)sk, bytes_received)) return 0;
             // Its first segment was part of the handshake (TCP_DEFER_ACCEPT): tcp_probe does not see these.
-            end = end_of(sk, role, true);
+            end = end_of(sk, s, role, true);
             if (!end) return 0;
             meet_client(end, sk);
-            end->since = now;
+            server_received(s, end, now, true);
         }
         if (end->since) end->taken = 1;
         return 0;
@@ -291,7 +321,7 @@ SEC("tp_btf/tcp_rcv_space_adjust") int BPF_PROG(tcp_took, struct sock *sk) {
     if (!end->taken && sk->__sk_common.skc_state == TCP_ESTABLISHED) return 0;
     if (!end->local) {
         struct flow flow;
-        flow_of(&flow, sk, true);
+        flow_of(&flow, sk, end->port, true);
         u32 *received = bpf_map_lookup_elem(&flows, &flow);
         if (received && *received) {
             end->local = 1;
@@ -304,13 +334,13 @@ SEC("tp_btf/tcp_rcv_space_adjust") int BPF_PROG(tcp_took, struct sock *sk) {
 }
 
 SEC("tp_btf/net_dev_queue") int BPF_PROG(tcp_sent, struct sk_buff *skb) {
+    struct service *s = watched();
+    if (!s) return 0;
     struct sock *sk = skb->sk;
-    u32 zero = 0;
     if (!sk || sk->sk_protocol != IPPROTO_TCP) return 0;
     u8 state = sk->__sk_common.skc_state;
     if (state == TCP_TIME_WAIT || state == TCP_LISTEN || state == TCP_NEW_SYN_RECV) return 0;
-    struct service *s = bpf_map_lookup_elem(&service, &zero);
-    enum role role = s ? role_of(sk, s) : NEITHER;
+    enum role role = role_of(sk, s);
     if (role == NEITHER) return 0;
     unsigned char *head = skb->head;
     u32 offset = skb->transport_header, bytes = skb->len + (u32)(skb->data - head) - offset;
@@ -318,7 +348,7 @@ SEC("tp_btf/net_dev_queue") int BPF_PROG(tcp_sent, struct sk_buff *skb) {
     if (!segment.payload || !segment.ours) return 0;
     // Sent again, or passed on by a device to the next one.
     if (segment.sequence != BPF_CORE_READ((struct tcp_sock *)sk, snd_nxt)) return 0;
-    struct end *end = end_of(sk, role, role == CLIENT);
+    struct end *end = end_of(sk, s, role, role == CLIENT);
     if (!end || end->sent == segment.sequence) return 0;
     end->sent = segment.sequence;
     u64 now = bpf_ktime_get_ns();
@@ -327,12 +357,13 @@ SEC("tp_btf/net_dev_queue") int BPF_PROG(tcp_sent, struct sk_buff *skb) {
         return 0;
     }
     if (!end->local) {
+        end->port = sk->__sk_common.skc_num;
         struct flow flow;
         u32 received = 0;
-        flow_of(&flow, sk, true);
+        flow_of(&flow, sk, end->port, true);
         bpf_map_update_elem(&flows, &flow, &received, BPF_NOEXIST);
     }
-    client_sent(end, now, segment.push);
+    client_sent(s, end, now, segment.push);
     return 0;
 }
 
@@ -345,10 +376,9 @@ INLINE bool is_service(struct unix_sock *u, struct service *s) {
 
 // In the sender's thread, of the socket that receives.
 SEC("tp_btf/sk_data_ready") int BPF_PROG(unix_received, struct sock *sk) {
-    u32 zero = 0;
-    if (sk->__sk_common.skc_family != AF_UNIX || sk->sk_type != SOCK_STREAM) return 0;
-    struct service *s = bpf_map_lookup_elem(&service, &zero);
-    if (!s || !s->inode || sk->__sk_common.skc_state != TCP_ESTABLISHED) return 0;
+    struct service *s = watched();
+    if (!s || sk->__sk_common.skc_family != AF_UNIX || sk->sk_type != SOCK_STREAM) return 0;
+    if (!s->inode || sk->__sk_common.skc_state != TCP_ESTABLISHED) return 0;
     struct unix_sock *u = bpf_skc_to_unix_sock(sk);
     if (!u) return 0;
     struct sock *peer = u->peer;
@@ -356,13 +386,13 @@ SEC("tp_btf/sk_data_ready") int BPF_PROG(unix_received, struct sock *sk) {
     bool at_server = is_service(u, s);
     if (!at_server && !is_service((struct unix_sock *)peer, s)) return 0;
     u64 now = bpf_ktime_get_ns();
-    struct end *receiver = end_of(sk, at_server ? SERVER : CLIENT, at_server);
-    struct end *sender = end_of(peer, at_server ? CLIENT : SERVER, at_server);
+    struct end *receiver = end_of(sk, s, at_server ? SERVER : CLIENT, at_server);
+    struct end *sender = end_of(peer, s, at_server ? CLIENT : SERVER, at_server);
     if (!receiver || !sender) return 0;
     receiver->local = sender->local = 1;
     if (at_server) {
-        server_received(receiver, now, true);
-        client_sent(sender, now, true);
+        server_received(s, receiver, now, true);
+        client_sent(s, sender, now, true);
     } else {
         server_sent(sender, now);
     }
@@ -370,9 +400,10 @@ SEC("tp_btf/sk_data_ready") int BPF_PROG(unix_received, struct sock *sk) {
 }
 
 SEC("tp_btf/sock_recv_length") int BPF_PROG(unix_took, struct sock *sk, int bytes) {
-    if (bytes <= 0 || sk->__sk_common.skc_family != AF_UNIX) return 0;
+    struct service *s = watched();
+    if (!s || bytes <= 0 || sk->__sk_common.skc_family != AF_UNIX) return 0;
     struct end *end = bpf_sk_storage_get(&ends, sk, 0, 0);
-    if (!end || !end->since) return 0;
+    if (!end || !end->since || end->window != s->window) return 0;
     if (end->server) end->taken = 1;
     else client_took(end, bpf_ktime_get_ns());
     return 0;

@@ -32,9 +32,23 @@ pub enum Service {
     },
 }
 
+/// Which requests are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Counted {
+    /// All. After [`Self::None`] another window begins: what began earlier does not count in it.
+    All,
+    /// Those that have begun.
+    Begun,
+    /// None, which costs next to nothing.
+    None,
+}
+
 /// Requests to a service so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
+    /// Requests that began, at the server.
+    pub begun: u64,
     /// All of them, at the server: from when one can be read until the first byte of its answer leaves.
     pub served: Latencies,
     /// Those of clients on this machine, at the client: from when one was sent until the first of its answer was taken.
@@ -58,6 +72,8 @@ pub struct Latencies {
 pub struct Requests {
     object: Ebpf,
     service: Service,
+    counted: Counted,
+    window: u32,
 }
 
 impl Requests {
@@ -71,14 +87,15 @@ impl Requests {
 
     fn load_unchecked(service: Service) -> Result<Self, Error> {
         let btf = Btf::from_sys_fs()?;
-        let mut object = object(&btf)?;
-        set(&mut object, service)?;
+        let object = object(&btf)?;
         let points = match service {
             Service::Port { .. } => &TCP[..],
             Service::Socket { .. } => &UNIX[..],
         };
-        attach_all(&mut object, points, points.len(), &btf)?;
-        Ok(Self { object, service })
+        let mut requests = Self { object, service, counted: Counted::All, window: 0 };
+        requests.set()?;
+        attach_all(&mut requests.object, points, points.len(), &btf)?;
+        Ok(requests)
     }
 
     /// Whether requests can be seen: the tracepoints that this kernel does not have or refuses, with its reason,
@@ -100,10 +117,20 @@ impl Requests {
     /// What the kernel refused.
     pub fn follow(&mut self, service: Service) -> io::Result<()> {
         if service != self.service {
-            set(&mut self.object, service)?;
             self.service = service;
+            self.set()?;
         }
         Ok(())
+    }
+
+    /// Counts these from now on.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn count(&mut self, counted: Counted) -> io::Result<()> {
+        self.window = self.window.wrapping_add(u32::from((self.counted, counted) == (Counted::None, Counted::All)));
+        self.counted = counted;
+        self.set()
     }
 
     /// Requests until now.
@@ -114,24 +141,26 @@ impl Requests {
         let sides: Array<_, RawLatencies> = Array::try_from(map(&mut self.object, "latencies")?).map_err(io_error)?;
         let of = |side| {
             let raw = sides.get(&side, 0).map_err(io_error)?;
-            Ok::<_, io::Error>(Latencies { ns: raw.latencies(), joined: raw.joined })
+            Ok::<_, io::Error>((Latencies { ns: raw.latencies(), joined: raw.joined }, raw.begun))
         };
-        Ok(Seen { served: of(side::SERVED)?, local: of(side::LOCAL)?, remote: of(side::REMOTE)? })
+        let (served, begun) = of(side::SERVED)?;
+        Ok(Seen { begun, served, local: of(side::LOCAL)?.0, remote: of(side::REMOTE)?.0 })
+    }
+
+    fn set(&mut self) -> io::Result<()> {
+        let told = RawService { counted: self.counted as u32, window: self.window, ..RawService::default() };
+        let raw = match self.service {
+            Service::Port { port, netns } => RawService { port: port.into(), netns, ..told },
+            // As the kernel numbers devices inside.
+            Service::Socket { device: (major, minor), inode } => {
+                RawService { device: major << 20 | minor, inode, ..told }
+            }
+        };
+        let mut map: Array<_, RawService> = Array::try_from(map(&mut self.object, "service")?).map_err(io_error)?;
+        map.set(0, raw, 0).map_err(io_error)
     }
 }
 
 fn object(btf: &Btf) -> Result<Ebpf, Error> {
     Ok(EbpfLoader::new().btf(Some(btf)).allow_unsupported_maps().load(REQUESTS)?)
-}
-
-fn set(object: &mut Ebpf, service: Service) -> io::Result<()> {
-    let raw = match service {
-        Service::Port { port, netns } => RawService { port: port.into(), netns, ..RawService::default() },
-        // As the kernel numbers devices inside.
-        Service::Socket { device: (major, minor), inode } => {
-            RawService { device: major << 20 | minor, inode, ..RawService::default() }
-        }
-    };
-    let mut map: Array<_, RawService> = Array::try_from(map(object, "service")?).map_err(io_error)?;
-    map.set(0, raw, 0).map_err(io_error)
 }

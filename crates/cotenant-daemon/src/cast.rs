@@ -4,6 +4,7 @@ use crate::config::{Config, Terms};
 use anyhow::Result;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::{AppId, Owns, Topology};
+use cotenant_setup::args::MetricArg;
 use cotenant_setup::protect::Protected;
 use cotenant_setup::settings::{Decider, Setup};
 use cotenant_status::class::Class;
@@ -18,10 +19,10 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    /// `waits`: whether the application can be throttled.
-    pub fn add(&mut self, app: AppId, name: &str, terms: &Terms, waits: bool) {
+    /// `metric`: the source of its speed; `waits`: whether the application can be throttled.
+    pub fn add(&mut self, app: AppId, name: &str, terms: &Terms, metric: &MetricArg, waits: bool) {
         match terms.class {
-            Class::High => self.high.push(Protected { app, metric: terms.metric.clone(), goal: Some(terms.goal) }),
+            Class::High => self.high.push(Protected { app, metric: metric.clone(), goal: Some(terms.goal) }),
             Class::Low if waits => self.low.push(app),
             Class::Low | Class::Normal | Class::Ignore => return,
         }
@@ -52,10 +53,13 @@ mod tests {
     fn goals_are_those_of_class_high() {
         let terms = |class, goal| Terms { class, goal, ..Terms::default() };
         let mut cast = Cast::default();
-        cast.add(AppId(0), "database", &terms(Class::High, 0.8), false);
-        cast.add(AppId(1), "batch", &terms(Class::Low, 0.9), true);
-        cast.add(AppId(2), "stuck", &terms(Class::Low, 0.9), false);
-        cast.add(AppId(3), "web", &terms(Class::Normal, 0.9), false);
+        let mut add = |app, name, class, goal, waits| {
+            cast.add(AppId(app), name, &terms(class, goal), &MetricArg::default(), waits);
+        };
+        add(0, "database", Class::High, 0.8, false);
+        add(1, "batch", Class::Low, 0.9, true);
+        add(2, "stuck", Class::Low, 0.9, false);
+        add(3, "web", Class::Normal, 0.9, false);
         assert_eq!((&*cast.low, cast.high.len(), cast.names.len()), (&[AppId(1)][..], 1, 2));
         assert_eq!((cast.high[0].app, cast.high[0].goal), (AppId(0), Some(0.8)));
     }

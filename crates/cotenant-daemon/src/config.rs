@@ -123,7 +123,8 @@ impl OfContainer {
 pub(crate) struct Terms {
     pub class: Class,
     pub goal: f64,
-    pub metric: MetricArg,
+    /// The source of its speed, if one is named.
+    pub metric: Option<MetricArg>,
     pub policy: String,
     /// It has exclusive CPUs, and is left alone on them.
     pub exclusive: bool,
@@ -137,8 +138,10 @@ pub(crate) struct Rule {
     pub class: Class,
     /// The share of its speed alone that is the goal of a service of class high.
     pub goal: f64,
-    /// The source of its speed; by default, class high reports its own progress.
-    pub metric: MetricArg,
+    /// The source of its speed, if one is named.
+    pub metric: Option<MetricArg>,
+    /// File, line and column of that.
+    metric_place: Option<String>,
     /// Its placing policy; `None`: the default of its class.
     policy: Option<String>,
     annotations: Vec<Annotation>,
@@ -200,7 +203,18 @@ impl Config {
                 config.path.display()
             )));
         }
+        config.sees_clients()?;
         Ok(config)
+    }
+
+    /// Without BPF no rule may have a metric that BPF alone reads.
+    fn sees_clients(&self) -> Result<()> {
+        let by_bpf = |rule: &&Rule| !self.bpf && rule.metric.as_ref().is_some_and(MetricArg::is_by_bpf);
+        let Some(rule) = self.rules.iter().find(by_bpf) else { return Ok(()) };
+        let place = rule.metric_place.as_deref().unwrap_or(&rule.place);
+        Err(usage(format!(
+            "{place}: metric: clients: is seen by BPF, and bpf = false does without; leave one of them out"
+        )))
     }
 
     /// Reads it: the main file, then those next to it in the order of their names. The latter take precedence, and
@@ -424,7 +438,8 @@ impl Rule {
             matches,
             class: text.class,
             goal: text.goal.as_ref().map(goal).transpose()?.unwrap_or(GOAL),
-            metric: text.metric.as_ref().map(metric).transpose()?.unwrap_or_default(),
+            metric: text.metric.as_ref().map(metric).transpose()?,
+            metric_place: text.metric.as_ref().map(place),
             policy: text.policy.as_ref().map(|policy| policy.get_ref().clone()),
             annotations: text.annotations.clone(),
             text: written.to_owned(),
@@ -458,9 +473,7 @@ impl Rule {
         Terms {
             class,
             goal: may(Annotation::Goal).and_then(|asked| asked.goal).unwrap_or(self.goal),
-            metric: may(Annotation::Metric)
-                .and_then(|asked| asked.metric.clone())
-                .unwrap_or_else(|| self.metric.clone()),
+            metric: may(Annotation::Metric).and_then(|asked| asked.metric.clone()).or_else(|| self.metric.clone()),
             policy: policy.to_owned(),
             exclusive,
         }
@@ -772,7 +785,7 @@ mod tests {
                 terms.exclusive || terms.class == Class::Ignore || config.policies().contains(&&*terms.policy),
                 "{terms:?}"
             );
-            (terms.class, terms.goal, terms.metric.name(), terms.policy)
+            (terms.class, terms.goal, terms.metric.unwrap_or_default().name(), terms.policy)
         };
         let asked = |class| Asked {
             class: Some(class),
@@ -798,6 +811,19 @@ mod tests {
         assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);
         assert_eq!(terms(all, &alone(Class::Low)), named(Class::Normal, 0.5, "ipc", "none"));
         assert_eq!(terms(class, &alone(Class::High)), named(Class::High, 0.9, "progress", "none"));
+    }
+
+    #[test]
+    fn what_bpf_alone_reads_is_refused_without_it() {
+        let seen = |keys: &str| {
+            let mut config = Config::empty("c".into());
+            let text = format!("{keys}\n[[rule]]\nname = 'a'\nmatch = {{ command = 'a' }}\nclass = 'high'\n");
+            config.rules = config.take(Path::new("c"), &format!("{text}metric = 'clients:80:p99'\n")).unwrap();
+            config.sees_clients().map_err(|why| why.to_string())
+        };
+        assert_eq!(seen("bpf = true"), Ok(()));
+        let why = seen("bpf = false").unwrap_err();
+        assert_eq!(why, "c:6:10: metric: clients: is seen by BPF, and bpf = false does without; leave one of them out");
     }
 
     fn rule_of(keys: &str) -> anyhow::Result<Rule> {

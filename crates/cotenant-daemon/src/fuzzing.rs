@@ -36,7 +36,7 @@ pub fn config(text: &str) {
                 ["nginx.service", "/system.slice/a.service", "/usr/bin/a", ""].map(|name| pattern.is_match(name)),
             );
         }
-        metric(&rule.metric);
+        rule.metric.iter().for_each(metric);
     }
 }
 

@@ -29,6 +29,7 @@ pub mod rules;
 mod services;
 mod shift;
 mod slurm;
+mod speed;
 mod web;
 mod written;
 
@@ -123,7 +124,7 @@ pub fn check(named: Option<&Path>, ask_commands: bool) -> Result<Checked> {
     let config = Config::read(named)?;
     setup(&config, settings::live_machine(None)?)?;
     let found = services::now(&config.rules)?;
-    let warnings = preflight::warnings(&config.rules, &found, ask_commands)?;
+    let warnings = preflight::warnings(&config, &found, ask_commands)?;
     let mut of_rule: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for service in found.into_values() {
         of_rule.entry(service.rule).or_default().push(with_programs(&service));

@@ -5,18 +5,16 @@ use crate::services::{self, Service};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::sense::metrics::{self, Unanswered};
-use cotenant_linux::sense::progress;
+use cotenant_model::Mode;
 use cotenant_model::metric::{Metric, MetricSource};
 use cotenant_setup::args::MetricArg;
+use cotenant_setup::unnamed;
 use cotenant_status::class::Class;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Limit of the time for all answers together, since reloading the daemon waits for them.
 const PATIENCE: Duration = Duration::from_millis(1_500);
-
-/// Processes of a service that are checked for reported progress.
-const LOOKS: usize = 64;
 
 /// Reads the metrics of rules with running services.
 ///
@@ -42,7 +40,8 @@ pub(crate) fn of_rules(rules: &[Rule]) -> Vec<String> {
 }
 
 /// The parts of running services' configuration that will not work at present.
-pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
+pub(crate) fn warnings(config: &Config, found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
+    let rules = &config.rules;
     let mut warnings = of_rules(rules);
     let may_ask = |metric: &Metric| ask_commands || !matches!(metric.source, MetricSource::Command(_));
     for (rule, no) in unanswered(rules, found, may_ask)? {
@@ -50,12 +49,17 @@ pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_co
     }
     for service in found.values() {
         let (terms, rule) = (&service.terms, &rules[service.rule]);
-        let silent = terms.class == Class::High && terms.metric == MetricArg::default() && !reports(service);
-        if silent {
-            warnings.push(format!(
-                "rule {}: nothing tells how fast {} is; name a metric, or let it report progress",
-                rule.name, service.name
-            ));
+        let by_progress = terms.metric.as_ref().is_none_or(|metric| *metric == MetricArg::default());
+        if terms.class != Class::High || !by_progress {
+            continue;
+        }
+        let (name, pids) = (&service.name, service.target.pids());
+        let may_choose = terms.metric.is_none() && config.bpf && config.mode == Mode::Enforce;
+        let chosen = may_choose.then(|| unnamed::metric(name, &pids, |source| format!("metric = \"{source}\"")));
+        let (metric, note) = chosen.unwrap_or_default();
+        if !metric.is_by_bpf() && !unnamed::reports(&pids) {
+            let unknown = || format!("nothing tells how fast {name} is; name a metric, or let it report progress");
+            warnings.push(format!("rule {}: {}", rule.name, note.unwrap_or_else(unknown)));
         }
     }
     Ok(warnings)
@@ -69,13 +73,10 @@ fn unanswered(
 ) -> Result<Vec<(usize, Unanswered)>> {
     let runs =
         |rule: usize| found.values().any(|service| service.rule == rule && service.terms.metric == rules[rule].metric);
-    let metric =
-        |(i, rule): (usize, &Rule)| Some((i, rule.metric.outside.clone().filter(|metric| runs(i) && may_ask(metric))?));
+    let metric = |(i, rule): (usize, &Rule)| {
+        Some((i, rule.metric.as_ref()?.outside.clone().filter(|metric| runs(i) && may_ask(metric))?))
+    };
     let (of, metrics): (Vec<usize>, Vec<Metric>) = rules.iter().enumerate().filter_map(metric).unzip();
     let answers = metrics::ask(&metrics, PATIENCE).map_err(cotenant_linux::host::StartError::Metrics)?;
     Ok(of.into_iter().zip(answers).filter_map(|(rule, no)| Some((rule, no?))).collect())
-}
-
-fn reports(service: &Service) -> bool {
-    service.target.pids().into_iter().take(LOOKS).any(progress::is_told_by)
 }

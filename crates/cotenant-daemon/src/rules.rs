@@ -34,8 +34,8 @@ pub struct Program {
     pub class: Class,
     /// The share of its speed alone that one of class high keeps.
     pub goal: f64,
-    /// The source of its speed; by default its progress.
-    pub metric: MetricArg,
+    /// The source of its speed, if one is named.
+    pub metric: Option<MetricArg>,
     /// Its processes.
     pub target: Target,
     /// The user of its processes; root if they have several.

@@ -193,6 +193,13 @@ pub fn speed(text: &str) -> Result<MetricArg, String> {
     if metric.outside.as_ref().is_some_and(|metric| metric.name == "ipc") {
         return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
     }
+    if metric
+        .outside
+        .as_ref()
+        .is_some_and(|metric| matches!(metric.source, MetricSource::Clients { beyond: Some(_), .. }))
+    {
+        return Err("what clients wait beyond a time is often nothing, which is no speed; use clients:…:p99".to_owned());
+    }
     metric.outside.as_ref().map_or(Ok(()), |metric| metrics::check(metric).map_err(|why| why.to_string()))?;
     Ok(metric)
 }
@@ -203,7 +210,7 @@ pub const NO_CLIENTS: &str = "a metric clients: is seen by BPF, and --no-bpf doe
 impl MetricArg {
     /// Whether BPF alone tells it.
     pub fn is_by_bpf(&self) -> bool {
-        self.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Clients(_)))
+        self.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Clients { .. }))
     }
 
     /// As people know it.
@@ -378,6 +385,8 @@ mod tests {
         assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
         assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
         assert_eq!(names("clients:80:p50"), both("clients", "latency_p50_s"));
+        assert_eq!(names("clients:80:beyond=5ms"), both("clients_beyond", "clients_beyond"));
+        assert!(speed("clients:80:beyond=5ms").unwrap_err().contains("no speed"));
         assert_eq!(names("cmd:true,name=x"), both("x", "x"));
         assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
     }

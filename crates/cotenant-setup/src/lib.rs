@@ -14,3 +14,4 @@ pub mod replace;
 pub mod settings;
 pub mod store;
 pub mod units;
+pub mod unnamed;

@@ -2,7 +2,9 @@
 //!
 //! Where BPF or the server is missing a test says so and is skipped.
 
-use cotenant_bpf::{Requests, Seen, Service};
+mod kinds;
+
+use cotenant_bpf::{Counted, Requests, Seen, Service};
 use cotenant_testing::{TempDir, eventually, spawn_fresh};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -170,7 +172,7 @@ fn one(wire: &mut dyn Wire) {
 
 /// Requests that were seen: at the server, at clients on this machine, and elsewhere; and those that joined others.
 fn counts(requests: &mut Requests) -> ([u64; 3], u64) {
-    let Seen { served, local, remote } = requests.read().unwrap();
+    let Seen { served, local, remote, .. } = requests.read().unwrap();
     assert_eq!(served.joined, local.joined + remote.joined, "both sides see the same");
     ([&served, &local, &remote].map(|side| side.ns.count()), served.joined)
 }

@@ -23,8 +23,8 @@ impl Shift<'_> {
             decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
         }
         let mut cast = Cast::default();
-        for Managed { app, service, waits, .. } in self.managed.values() {
-            cast.add(*app, &service.name, &service.terms, *waits);
+        for Managed { app, service, speed, waits, .. } in self.managed.values() {
+            cast.add(*app, &service.name, &service.terms, &speed.metric, *waits);
         }
         if cast != self.cast {
             self.recast(cast)?;

@@ -2,6 +2,7 @@
 
 mod deciding;
 mod obeying;
+mod speed;
 
 use crate::cast::{Cast, setup};
 use crate::config::{Config, OBSERVE};
@@ -11,6 +12,7 @@ use crate::logbook::Logbook;
 use crate::node::{self, Node};
 use crate::services::{self, Service};
 use crate::slurm::Slurm;
+use crate::speed::Speed;
 use anyhow::{Result, bail};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
@@ -23,6 +25,7 @@ use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::usage::{Usage, slowed_by_others};
 use cotenant_model::{AppId, Mode, Owns, Rule};
+use cotenant_setup::args::MetricArg;
 use cotenant_setup::settings::{self, Setup};
 use cotenant_status::class::Class;
 use cotenant_status::status::{Listen, ServiceStatus, Status};
@@ -56,6 +59,7 @@ pub(crate) enum Next {
 struct Managed {
     service: Service,
     app: AppId,
+    speed: Speed,
     /// Whether it can be throttled, or could be.
     waits: bool,
     /// When it was last [`Service::mixed`].
@@ -272,13 +276,20 @@ impl Shift<'_> {
                 None => self.take_on(service),
             }
         }
+        self.look_for_clients();
         self.assign()
     }
 
     fn take_on(&mut self, service: Service) {
+        let metric = self.metric_of(&service);
+        self.take_on_by(service, metric);
+    }
+
+    /// Manages a service whose speed this metric tells.
+    fn take_on_by(&mut self, service: Service, metric: MetricArg) {
         let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
         let spec = |throttled| AppSpec {
-            metrics: terms.metric.outside.iter().cloned().collect(),
+            metrics: metric.outside.iter().cloned().collect(),
             throttled,
             protected: terms.class == Class::High,
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
@@ -313,7 +324,8 @@ impl Shift<'_> {
                 );
                 self.logbook.manage(app, &by, &service);
                 let mixed = service.mixed.then(Instant::now);
-                self.managed.insert(name, Managed { service, app, waits, mixed, failed });
+                let speed = Speed::new(metric, &service);
+                self.managed.insert(name, Managed { service, app, speed, waits, mixed, failed });
             }
             Err(why) => self.logbook.remark(&format!("{} cannot be managed: {why}", service.name)),
         }

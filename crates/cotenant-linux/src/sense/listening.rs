@@ -6,37 +6,44 @@ use crate::sys;
 use cotenant_model::metric::Service;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::os::linux::fs::MetadataExt;
 use std::{fs, io};
 
-/// What these processes listen on, in our network namespace; those of the same number count once.
+/// Processes in whose network namespaces services are: ours, and the machine's first one. The packaged daemon has a
+/// namespace of its own, in which nothing listens.
+const WHERE: [&str; 2] = ["self", "1"];
+
+/// What these processes listen on, in our network namespace or the machine's; those of the same number count once.
 pub fn services(pids: &[u32]) -> Vec<Service> {
-    let ours = fs::read_link("/proc/self/ns/net").ok();
-    let mut here = pids.iter().filter(|pid| fs::read_link(format!("/proc/{pid}/ns/net")).ok() == ours).peekable();
-    if here.peek().is_none() {
-        return Vec::new();
-    }
-    let mut sockets: BTreeMap<u64, Service> = BTreeMap::new();
-    for table in ["tcp", "tcp6"].into_iter().filter_map(|name| table_of(name).ok()) {
-        sockets.extend(ports(&table).map(|(port, inode)| (inode, Service::Port(port))));
-    }
-    if let Ok(table) = table_of("unix") {
-        sockets.extend(paths(&table).map(|(path, inode)| (inode, Service::Socket(path.to_owned()))));
-    }
-    let inodes: BTreeSet<u64> = here.flat_map(|pid| sockets_of(*pid)).collect();
     let mut found: Vec<Service> = Vec::new();
-    for service in inodes.iter().filter_map(|inode| sockets.remove(inode)) {
-        if !found.contains(&service) {
-            found.push(service);
+    let mut known = BTreeSet::new();
+    for at in WHERE {
+        let Some(namespace) = namespace(at).filter(|namespace| known.insert(*namespace)) else { continue };
+        let mut here = pids.iter().filter(|pid| self::namespace(&pid.to_string()) == Some(namespace)).peekable();
+        if here.peek().is_none() {
+            continue;
+        }
+        let mut sockets: BTreeMap<u64, Service> = BTreeMap::new();
+        for table in ["tcp", "tcp6"].into_iter().filter_map(|name| table_of(at, name).ok()) {
+            sockets.extend(ports(&table).map(|(port, inode)| (inode, Service::Port(port))));
+        }
+        if let Ok(table) = table_of(at, "unix") {
+            sockets.extend(paths(&table).map(|(path, inode)| (inode, Service::Socket(path.to_owned()))));
+        }
+        let inodes: BTreeSet<u64> = here.flat_map(|pid| sockets_of(*pid)).collect();
+        for service in inodes.iter().filter_map(|inode| sockets.remove(inode)) {
+            if !found.contains(&service) {
+                found.push(service);
+            }
         }
     }
     found
 }
 
-/// Whether nothing listens on a port, as far as that can be known.
-pub fn is_closed(port: u16) -> bool {
-    // A kernel without IPv6 has no table of it.
-    table_of("tcp").is_ok_and(|table| ports(&table).all(|(known, _)| known != port))
-        && table_of("tcp6").map_or(true, |table| ports(&table).all(|(known, _)| known != port))
+/// The network namespace in which a port listens: ours, else that of the machine; `None` if it listens in neither.
+pub fn namespace_of(port: u16) -> Option<u32> {
+    let open = WHERE.into_iter().find(|at| !is_closed(at, port));
+    namespace(open?).map(|inode| inode as u32)
 }
 
 /// Which of these processes have a connection to where the servers listen. Those whose descriptors may not be read have
@@ -44,7 +51,9 @@ pub fn is_closed(port: u16) -> bool {
 pub fn clients(servers: &BTreeSet<u32>, of: impl Iterator<Item = u32>) -> BTreeSet<u32> {
     let served: BTreeSet<u64> = servers.iter().flat_map(|pid| sockets_of(*pid)).collect();
     let mut theirs = BTreeSet::new();
-    let tables: Vec<String> = ["tcp", "tcp6"].into_iter().filter_map(|name| table_of(name).ok()).collect();
+    let places = WHERE.into_iter().filter(|at| *at == "self" || namespace(at) != namespace("self"));
+    let tables = places.flat_map(|at| ["tcp", "tcp6"].map(|name| table_of(at, name)));
+    let tables: Vec<String> = tables.filter_map(Result::ok).collect();
     let open: BTreeSet<u16> = tables
         .iter()
         .flat_map(|table| ports(table))
@@ -57,7 +66,7 @@ pub fn clients(servers: &BTreeSet<u32>, of: impl Iterator<Item = u32>) -> BTreeS
         .filter(|end| served.contains(&end.inode) && port(&end.local).is_some_and(|port| open.contains(&port)));
     let accepted: BTreeSet<(&str, &str)> = accepted.map(|end| (&*end.remote, &*end.local)).collect();
     theirs.extend(ends.iter().filter(|end| accepted.contains(&(&end.local, &end.remote))).map(|end| end.inode));
-    if let (Ok(table), Ok(peers)) = (table_of("unix"), unix_peers()) {
+    if let (Ok(table), Ok(peers)) = (table_of("self", "unix"), unix_peers()) {
         let accepted: BTreeSet<u64> = accepted_by_path(&table).filter(|inode| served.contains(inode)).collect();
         theirs.extend(peers.into_iter().filter(|(_, peer)| accepted.contains(peer)).map(|(inode, _)| inode));
     }
@@ -138,8 +147,19 @@ fn peer(message: &[u8]) -> Option<(u64, u64)> {
     }
 }
 
-fn table_of(name: &str) -> io::Result<String> {
-    bounded::text(format!("/proc/self/net/{name}"), Limit::Machine)
+fn namespace(process: &str) -> Option<u64> {
+    Some(fs::metadata(format!("/proc/{process}/ns/net")).ok()?.st_ino())
+}
+
+/// Whether nothing listens on a port there, as far as that can be known.
+fn is_closed(at: &str, port: u16) -> bool {
+    // A kernel without IPv6 has no table of it.
+    table_of(at, "tcp").is_ok_and(|table| ports(&table).all(|(known, _)| known != port))
+        && table_of(at, "tcp6").map_or(true, |table| ports(&table).all(|(known, _)| known != port))
+}
+
+fn table_of(process: &str, name: &str) -> io::Result<String> {
+    bounded::text(format!("/proc/{process}/net/{name}"), Limit::Machine)
 }
 
 /// Ports and inodes of sockets that listen, by a table as `/proc/net/tcp`.
@@ -256,7 +276,8 @@ mod tests {
         for service in [Service::Port(port), Service::Socket(path.to_str().unwrap().to_owned())] {
             assert!(found.contains(&service), "{service} in {found:?}");
         }
-        assert!(!is_closed(port) && !found.contains(&Service::Port(client.local_addr().unwrap().port())));
+        assert_eq!(namespace_of(port), namespace("self").map(|inode| inode as u32));
+        assert!(!found.contains(&Service::Port(client.local_addr().unwrap().port())));
         assert_eq!(services(&[]), []);
     }
 }

@@ -78,7 +78,12 @@ pub enum MetricSource {
         address: String,
     },
     /// How long a server's clients wait for an answer, as the kernel sees it, seconds.
-    Clients(Service),
+    Clients {
+        /// What they talk to.
+        service: Service,
+        /// Instead of a quantile: how many clients have waited for longer than this, on average over time.
+        beyond: Option<Duration>,
+    },
 }
 
 /// What programs talk to.
@@ -164,9 +169,10 @@ impl FromStr for Metric {
         let source = match clients(rest).or_else(|| probe(rest)) {
             Some(found) => {
                 let (source, q) = found.map_err(error)?;
-                if quantile.replace(q).is_some() {
-                    return Err(error("the quantile stands in the source already; leave q= out".to_owned()));
+                if quantile.is_some() {
+                    return Err(error("the source says already what is read; leave q= out".to_owned()));
                 }
+                quantile = q;
                 source
             }
             None => source(rest).map_err(error)?,
@@ -183,6 +189,7 @@ impl FromStr for Metric {
         }
         let lower = match &source {
             MetricSource::Http { series: Some(series), .. } => series.names_quantile(),
+            MetricSource::Clients { .. } => true,
             source => source.is_latency(),
         };
         Ok(Self {
@@ -221,7 +228,7 @@ fn has_password(text: &str) -> bool {
 
 /// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER[:PORT]:pQ`, `http:[HOST:]PORT[/PATH]:pQ`;
 /// `None` for other sources.
-fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
+fn probe(text: &str) -> Option<Result<(MetricSource, Option<f64>), String>> {
     let (name, rest) = text.split_once(':')?;
     let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];
     let protocol = all.into_iter().find(|protocol| protocol.name() == name)?;
@@ -253,20 +260,24 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     };
     let address = address.map(|address| address + path);
     Some(match address {
-        Some(address) => Ok((MetricSource::Probe { protocol, address }, percent / 100.0)),
+        Some(address) => Ok((MetricSource::Probe { protocol, address }, Some(percent / 100.0))),
         None => wrong(),
     })
 }
 
-/// `clients:PORT:pQ`, `clients:/SOCKET:pQ`; `None` where it is another source.
-fn clients(text: &str) -> Option<Result<(MetricSource, f64), String>> {
+/// `clients:PORT:pQ`, `clients:/SOCKET:pQ`, and both with `beyond=TIME` for `pQ`; `None` where it is another source.
+fn clients(text: &str) -> Option<Result<(MetricSource, Option<f64>), String>> {
     let rest = text.strip_prefix("clients:")?;
-    let found = percentile(rest).and_then(|(place, percent)| {
+    let beyond =
+        rest.rsplit_once(":beyond=").and_then(|(place, time)| Some((place, None, Some(parse::duration(time).ok()?))));
+    let quantile = || percentile(rest).map(|(place, percent)| (place, Some(percent / 100.0), None));
+    let found = beyond.or_else(quantile).and_then(|(place, quantile, beyond)| {
         let service =
             if place.starts_with('/') { Service::Socket(place.to_owned()) } else { Service::Port(port(place)?) };
-        Some((MetricSource::Clients(service), percent / 100.0))
+        Some((MetricSource::Clients { service, beyond }, quantile))
     });
-    let wrong = "names no port or socket and quantile; write clients:PORT:p99 or clients:/PATH/OF/SOCKET:p99";
+    let wrong = "names no port or socket and quantile; write clients:PORT:p99 or clients:/PATH/OF/SOCKET:p99, or \
+                 beyond=TIME for p99";
     Some(found.ok_or_else(|| format!("'{text}' {wrong}")))
 }
 
@@ -329,7 +340,7 @@ fn in_url(address: &str) -> String {
 impl MetricSource {
     /// Whether it tells how long each answer takes: quantiles of these are taken over any time.
     pub fn is_latency(&self) -> bool {
-        matches!(self, Self::Probe { .. } | Self::Clients(_))
+        matches!(self, Self::Probe { .. } | Self::Clients { beyond: None, .. })
     }
 
     /// The name of a metric that was given none.
@@ -339,7 +350,8 @@ impl MetricSource {
             Self::Log { .. } => "log".to_owned(),
             Self::Http { series: None, .. } => "http".to_owned(),
             Self::Probe { protocol, .. } => protocol.name().to_owned(),
-            Self::Clients(_) => "clients".to_owned(),
+            Self::Clients { beyond: None, .. } => "clients".to_owned(),
+            Self::Clients { beyond: Some(_), .. } => "clients_beyond".to_owned(),
             Self::Http { series: Some(series), .. } => series.name().chars().take(64).collect(),
         }
     }
@@ -455,11 +467,17 @@ mod tests {
     #[test]
     fn clients_are_those_of_a_port_or_a_socket() {
         let m = metric("clients:6379:p99,every=2s");
-        assert_eq!((&m.source, m.quantile), (&MetricSource::Clients(Service::Port(6379)), Some(0.99)));
+        let clients = |service, beyond| MetricSource::Clients { service, beyond };
+        assert_eq!((&m.source, m.quantile), (&clients(Service::Port(6379), None), Some(0.99)));
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "clients"));
         let m = metric("clients:/run/my:p/a b.sock:p50,name=db");
-        assert_eq!(m.source, MetricSource::Clients(Service::Socket("/run/my:p/a b.sock".into())));
+        assert_eq!(m.source, clients(Service::Socket("/run/my:p/a b.sock".into()), None));
         assert!(m.source.is_latency() && m.quantile == Some(0.5));
+        let m = metric("clients:6379:beyond=5ms");
+        assert_eq!(m.source, clients(Service::Port(6379), Some(Duration::from_millis(5))));
+        assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "clients_beyond"));
+        assert!(!m.source.is_latency() && m.quantile.is_none());
+        assert!(matches!(metric("clients:/run/a:beyond=1ms").source, MetricSource::Clients { beyond: Some(_), .. }));
     }
 
     #[test]
@@ -493,6 +511,9 @@ mod tests {
             ("clients:db:6379:p99", "names no port or socket"),
             ("clients:p99", "names no port or socket"),
             ("clients:6379:p101", "names no port or socket"),
+            ("clients:6379:beyond=", "names no port or socket"),
+            ("clients:0:beyond=5ms", "names no port or socket"),
+            ("clients:6379:beyond=5ms,q=0.5", "already"),
             ("clients:6379:p99,q=0.5", "already"),
             ("clients:6379:p99,clients=here", "servers that are asked"),
             ("clients:6379:p99,user=a", "redis and postgres"),

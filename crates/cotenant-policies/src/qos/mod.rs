@@ -87,7 +87,7 @@ impl Policy for Qos {
             let present = |app: AppId| view.apps.iter().any(|a| a.id == app);
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
-            state.ladder.note(ctx, config, view, results, state.phase);
+            state.ladder.note(ctx, config, view, results, state.phase, &state.named);
             let before = state.silent.clone();
             let new = if needed { state.go_on(config, view, ctx.topology, now) } else { state.let_go() };
             notes = state.silences(config, view, &before);
@@ -97,8 +97,9 @@ impl Policy for Qos {
                 proposals.extend(state.away.proposals(ctx, config, view, phase, now));
             }
             for app in low {
-                let propose = |step: &Step| Proposal { action: step.of(app, ctx), reason: state.reason(config, *step) };
-                proposals.extend(steps.iter().map(propose));
+                let steps = steps.iter().filter_map(|step| state.named.step(*step, app, state.phase));
+                let propose = |step: Step| Proposal { action: step.of(app, ctx), reason: state.reason(config, step) };
+                proposals.extend(steps.map(propose));
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }

@@ -244,7 +244,7 @@ const HARMFUL: f64 = 1e-3;
 
 /// Fractions of the waits: from the first on low-priority programs are the cause, below the second they are not.
 const THEIRS: f64 = 0.5;
-const NOT_THEIRS: f64 = 0.1;
+pub(super) const NOT_THEIRS: f64 = 0.1;
 
 impl Waited {
     /// The certain cause of its waits.

@@ -2,7 +2,7 @@
 
 use super::actuation::step::Step;
 use super::actuation::steps::{Moment, Ordered, RENEWED};
-use super::actuation::{Away, Ladder, NOBODY};
+use super::actuation::{Away, Ladder, NOBODY, Named};
 use super::controller;
 use super::measurement::{self, Crowd, Gathered, Measurement, Pauses, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Waited, Why};
@@ -22,6 +22,9 @@ const KNOWN: Duration = Duration::from_millis(25);
 
 /// After programs begin to run all the time, sample this often for this long, and query servers more often.
 const TRIAL: Duration = Duration::from_secs(1);
+
+/// What is added to a reason where low-priority programs run on beside those that are throttled.
+const SPARED: &str = "; those that neither its waits nor a trial name run on";
 
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -49,6 +52,9 @@ pub struct QosState {
     /// Causes of each high-priority program's waits in this phase, if observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waited: Vec<Option<Waited>>,
+    /// Which low-priority programs the waits name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) named: Named,
     /// Load of the machine by others.
     #[serde(default, skip_serializing_if = "is_default")]
     crowd: Crowd,
@@ -200,7 +206,7 @@ impl QosState {
 
     /// Ends the protection.
     pub(super) fn let_go(&mut self) -> bool {
-        (self.controller, self.phase) = (None, None);
+        (self.controller, self.phase, self.named) = (None, None, Named::default());
         self.silent.clear();
         false
     }
@@ -210,6 +216,9 @@ impl QosState {
         let as_before = |before: Phase| what(&before) == what(&phase);
         if !self.phase.is_some_and(as_before) {
             self.tried = now;
+        }
+        if self.named.begin(self.phase, &phase) {
+            self.ordered.limit_again();
         }
         self.controller = Some(controller);
         self.phase = Some(phase);
@@ -233,7 +242,8 @@ impl QosState {
         let duty =
             if phase.duty > 0.0 && phase.duty < 1.0 { format!(", duty {:.3}", phase.duty) } else { String::new() };
         let limits = self.ladder.reason(step).map_or_else(String::new, |why| format!("; {why}"));
-        let what = format!("{}{}{duty}{limits}", phase.figures(), phase.why).into();
+        let spared = if self.named.spares(&config.low, &phase) { SPARED } else { "" };
+        let what = format!("{}{}{duty}{limits}{spared}", phase.figures(), phase.why).into();
         Reason { what, app: config.beneficiary(&phase), ..Reason::new("controller", "") }
     }
 
@@ -260,7 +270,7 @@ impl QosState {
             let Some(app) = view.app(high.app) else { continue };
             if app.waits.is_some() {
                 self.waited.resize(config.high.len(), None);
-                measurement::add_waits(&mut self.waited[i], app, config, self.began);
+                measurement::add_waits(&mut self.waited[i], &mut self.named, app, config, self.began);
             }
             let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);
             let news = news.and_then(|_| high.metric.reading(view, app)).map(|reading| (reading.at, reading.window));
@@ -348,5 +358,43 @@ impl QosState {
                 if tries { now + KNOWN } else { Time(u64::MAX) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::controller::Controller;
+    use cotenant_model::speed::Source;
+
+    /// Two low-priority programs, of which the waits name the first.
+    #[test]
+    fn who_is_not_named_by_waits_runs_on_and_the_reason_says_so() {
+        let config = QosConfig {
+            controller: Controller::preset("steady", 0.9).unwrap(),
+            high: vec![High { app: AppId(0), metric: Source::from("latency_p99_s".to_owned()), goal: None }],
+            low: vec![AppId(1), AppId(2)],
+            place: false,
+            limits: None,
+            climb: false,
+            settle: Duration::ZERO,
+            patience: Duration::from_secs(5),
+            silence: Duration::ZERO,
+        };
+        let mut state = QosState::default();
+        let phase = |duty, why| Phase { lasts: Lasts::Readings(1), ..Phase::new(duty, Duration::ZERO, why) };
+        let begin =
+            |state: &mut QosState, phase: Phase| state.begin(phase, config.controller.start().1, Time(0), &config);
+        begin(&mut state, phase(1.0, Why::Hold));
+        state.named.add(AppId(1), 0.3);
+        state.named.add(AppId(2), 0.01);
+        begin(&mut state, phase(0.5, Why::Waits));
+        let steps = state.steps(&config, true, Time(0));
+        let ordered = |app| steps.iter().filter_map(|step| state.named.step(*step, AppId(app), state.phase)).count();
+        assert_eq!((ordered(1), ordered(2)), (1, 0), "{steps:?}");
+        let reason = state.reason(&config, steps[0]).what.to_string();
+        let expected = "below the goal, it waits for a CPU behind the low-priority programs, duty 0.500; \
+                        those that neither its waits nor a trial name run on";
+        assert_eq!(reason, expected);
     }
 }

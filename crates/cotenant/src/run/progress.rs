@@ -86,8 +86,10 @@ pub(crate) fn line(metric: &MetricSummary) -> String {
         None => String::new(),
     };
     let seen = match requests {
-        Some(SeenRequests { here, elsewhere }) => {
-            format!("; {here} requests seen at clients on this machine, {elsewhere} of others at the server")
+        Some(seen) => {
+            let SeenRequests { here, elsewhere, .. } = seen;
+            let part = seen.part().map_or_else(String::new, |part| format!(", in {:.0} % of the time", part * 100.0));
+            format!("; {here} requests seen at clients on this machine, {elsewhere} of others at the server{part}")
         }
         None => String::new(),
     };
@@ -117,8 +119,10 @@ mod tests {
         assert!(line(&metric).contains("nothing new had come"), "a command that hangs longer than the run lasts");
         (metric.readings, metric.mean, metric.last) = (2, Some(1.5), Some(2.0));
         assert_eq!(line(&metric), "metric p99: mean 1.50, last 2.00 of 2 readings (lower is better)");
-        metric.requests = Some(SeenRequests { here: 53_200, elsewhere: 7 });
         let seen = "; 53200 requests seen at clients on this machine, 7 of others at the server";
-        assert!(line(&metric).ends_with(seen), "{}", line(&metric));
+        for (share, part) in [(1.0, ""), (0.2, ", in 20 % of the time")] {
+            metric.requests = Some(SeenRequests { here: 53_200, elsewhere: 7, share });
+            assert!(line(&metric).ends_with(&format!("{seen}{part}")), "{}", line(&metric));
+        }
     }
 }

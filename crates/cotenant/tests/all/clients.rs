@@ -1,8 +1,9 @@
 //! `--metric clients:`: what a server's clients wait is seen in the kernel.
 
-use crate::world::{State, binary, is_root, skip};
+use crate::world::{Manager, State, binary, is_root, skip};
 use cotenant_testing::eventually;
 use serde_json::Value;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -57,8 +58,13 @@ impl Drop for Client {
 }
 
 fn run(state: &State, metric: &str) -> Value {
+    run_after(state, "", metric)
+}
+
+/// The same after a line of shell.
+fn run_after(state: &State, first: &str, metric: &str) -> Value {
     let words = ["run", "--json", "--metric", metric, "--", "sleep", "2"];
-    let Output { stderr, .. } = state.cotenant(&words).output().unwrap();
+    let Output { stderr, .. } = state.cotenant_after(first, &words).output().unwrap();
     let said = String::from_utf8(stderr).unwrap();
     let summary: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|e| panic!("{e}: {said}"));
     summary["metrics"][0].clone()
@@ -92,6 +98,28 @@ fn what_clients_wait_is_a_metric_of_ports_and_sockets() {
         assert!(seconds > 0.0 && seconds < 1.0 && seen["direction"] == "lower_is_better", "{metric}: {seen}");
         assert!(seen["requests"]["here"].as_u64() > Some(100), "{metric}: {seen}");
         assert_eq!((&seen["requests"]["elsewhere"], &seen["failed"]), (&0.into(), &0.into()), "{metric}: {seen}");
+        drop(client);
+    }
+    // A client waits nearly all of the time for its only request, and hardly ever for a second.
+    let client = Client::start(connect(), 1);
+    for (beyond, least, most) in [("0us", 0.05, 1.1), ("10s", 0.0, 0.0)] {
+        let seen = run(&state, &format!("clients:{port}:beyond={beyond},every=100ms"));
+        let clients = seen["mean"].as_f64().unwrap_or(-1.0);
+        assert!((least..=most).contains(&clients), "{beyond}: {seen}");
+        assert_eq!(
+            (&seen["name"], &seen["direction"]),
+            (&"clients_beyond".into(), &"lower_is_better".into()),
+            "{seen}"
+        );
+    }
+    drop(client);
+    // As the packaged daemon, which has a network of its own.
+    let ours = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    if is_root() && ours("1") == ours("self") {
+        let client = Client::start(connect(), 1);
+        let alone = format!("exec unshare --net env --default-signal '{}' \"$@\"", binary());
+        let seen = run_after(&state, &alone, &of_port);
+        assert!(seen["requests"]["here"].as_u64() > Some(100), "{seen}");
         drop(client);
     }
     let pipelining = Client::start(connect(), 2);
@@ -138,8 +166,12 @@ struct Redis(Child, u16);
 
 impl Redis {
     fn start(folder: &Path) -> Option<Self> {
+        Self::start_as(Path::new("redis-server"), folder)
+    }
+
+    fn start_as(program: &Path, folder: &Path) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program);
         command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]);
         command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
         let Ok(child) = command.spawn() else {
@@ -181,4 +213,55 @@ fn a_running_server_without_a_metric_is_judged_by_its_clients() {
     }
     let said = qos(&["--no-bpf", "--metric", &format!("clients:{}:p99", redis.1)]);
     assert!(said.contains("leave one of them out"), "{said}");
+}
+
+/// Holds speed/clients.
+/// As `qos` does, where the daemon may act; another program with the same name is another service.
+#[test]
+fn the_daemon_judges_a_server_without_a_metric_by_its_clients() {
+    if !is_root() {
+        return skip("it needs root");
+    }
+    if !can_be_seen() {
+        return;
+    }
+    let state = State::new("clients-daemon");
+    let program = state.path().join("clients-redis");
+    if fs::copy("/usr/bin/redis-server", &program).is_err() {
+        return skip("no redis-server");
+    }
+    let Some(redis) = Redis::start_as(&program, state.path()) else { return };
+    let (config, socket) = (state.path().join("c.toml"), state.path().join("control.sock"));
+    let write = |keys: &str, metric: &str| {
+        let rule = format!("name = 'cache'\nmatch = {{ command = '{}' }}\nclass = 'high'", program.display());
+        fs::write(&config, format!("{keys}\n[[rule]]\n{rule}\n{metric}\n")).unwrap();
+    };
+    let cotenant = |words: &[&str]| state.cotenant(&[words, &["--config", config.to_str().unwrap()]].concat());
+    let check = || Manager::start(cotenant(&["daemon", "--check"])).end();
+    let managed = || {
+        let daemon = Manager::start(cotenant(&["daemon", "--socket", socket.to_str().unwrap()]));
+        eventually("it manages the server", || {
+            let status = state.cotenant(&["status", "--socket", socket.to_str().unwrap()]).output().unwrap();
+            String::from_utf8_lossy(&status.stdout).contains("clients-redis")
+        });
+        daemon.terminate().0
+    };
+    let chosen = format!("its speed is what its clients wait (metric = \"clients:{}:p99\")", redis.1);
+    write("mode = 'enforce'", "");
+    let (said, code) = check();
+    assert!(code == Some(0) && !said.contains("nothing tells"), "{said}");
+    let said = managed();
+    assert!(said.contains(&chosen), "{said}");
+    for (keys, metric) in [("mode = 'observe'", ""), ("mode = 'enforce'\nbpf = false", ""), ("", "metric = 'progress'")]
+    {
+        write(keys, metric);
+        let said = managed();
+        assert!(!said.contains("what its clients wait"), "{keys}: {said}");
+        assert!(check().0.contains("nothing tells how fast clients-redis is"), "{keys}");
+    }
+    write("bpf = false", &format!("metric = 'clients:{}:p99'", redis.1));
+    for (said, code) in [check(), Manager::start(cotenant(&["daemon"])).end()] {
+        assert_eq!((code, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("c.toml:6:10: metric: clients: is seen by BPF, and bpf = false does without"), "{said}");
+    }
 }

@@ -3,10 +3,14 @@
 //! A request of a client on this machine counts from when it was sent until the first of its answer was taken, with all
 //! waits for a CPU on both sides. One of a client elsewhere counts at the server, from when it could be read until the
 //! first byte of its answer left: what of its time passes on this machine.
+//!
+//! Above 10,000 per second they are counted in [windows](super::windows).
 
 use super::error::FetchError;
 use super::probe::Answers;
+use super::seen::SeenRequests;
 use super::stop::Stop;
+use super::windows::{self, Windows};
 use crate::sense::listening;
 use cotenant_bpf::{self as bpf, Blind, Requests, Seen};
 use cotenant_model::metric::{EVERY, Measured, QUANTILE, Service};
@@ -27,20 +31,32 @@ const ACCIDENTS: f64 = 3.0;
 /// What of earlier windows still counts for that.
 const KEPT: f64 = 0.8;
 
+/// What is read of latencies.
+#[derive(Clone, Copy, Debug)]
+pub enum Read {
+    /// A quantile.
+    Quantile(f64),
+    /// How many clients have waited for longer than this, on average over time.
+    Beyond(Duration),
+}
+
 /// Sees the requests to a server.
 #[derive(Debug)]
 pub struct Clients {
     service: Service,
-    quantile: f64,
-    window: Duration,
-    requests: Option<Requests>,
-    /// What was seen until the last window's end, and when that was.
-    before: Option<(Instant, Seen)>,
+    read: Read,
+    /// Time of a reading.
+    every: Duration,
+    requests: Option<(Requests, Windows)>,
+    place: Option<bpf::Service>,
+    begun: Instant,
+    /// What was seen until the last reading, when that was, and the time that was counted until then.
+    before: Option<(Instant, Seen, Duration)>,
     answers: Answers,
     mixed: Mixed,
 }
 
-/// Whether connections have several requests under way, by what came lately.
+/// Whether connections have several requests under way, by recent requests.
 #[derive(Debug, Default)]
 struct Mixed {
     single: f64,
@@ -62,9 +78,9 @@ impl Mixed {
 }
 
 impl Clients {
-    pub fn new(service: Service, quantile: f64, window: Duration) -> Self {
+    pub fn new(service: Service, read: Read, every: Duration) -> Self {
         let (requests, before, answers, mixed) = (None, None, Answers::default(), Mixed::default());
-        Self { service, quantile, window, requests, before, answers, mixed }
+        Self { service, read, every, requests, place: None, begun: Instant::now(), before, answers, mixed }
     }
 
     /// Latencies of all requests, from now on too.
@@ -74,25 +90,32 @@ impl Clients {
 
     /// Whether it can be seen, and there is such a server.
     pub fn see(&mut self) -> Result<(), FetchError> {
-        let is_busy = self.before.as_ref().is_some_and(|(_, seen)| seen.served.ns.count() > 0);
-        let place = place(&self.service, !is_busy).map_err(|why| self.failed(&why))?;
-        if let Some(requests) = &mut self.requests {
+        let is_busy = self.before.as_ref().is_some_and(|(_, seen, _)| seen.served.ns.count() > 0);
+        let last = self.place.filter(|_| is_busy);
+        let place = place(&self.service, last).map_err(|why| self.failed(&why))?;
+        self.place = Some(place);
+        if let Some((requests, _)) = &mut self.requests {
             return requests.follow(place).map_err(|why| self.failed(&why));
         }
-        self.requests = Some(Requests::load(place).map_err(|why| self.blind(&why))?);
+        let requests = Requests::load(place).map_err(|why| self.blind(&why))?;
+        self.begun = Instant::now();
+        self.requests = Some((requests, Windows::new(self.begun, windows::Requests::default())));
         Ok(())
     }
 
-    /// Looks for the length of a window.
+    /// Looks for the time of a reading.
     pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         self.see()?;
-        let (begin, before) = match self.before.take() {
+        let (begin, before, counted) = match self.before.take() {
             Some(before) => before,
-            None => (Instant::now(), self.look()?),
+            None => (Instant::now(), self.look()?, self.counted()),
         };
-        let end = Instant::now() + self.window;
+        let end = Instant::now() + self.every;
         while Instant::now() < end {
-            if stop.within(LOOK.min(end.saturating_duration_since(Instant::now()))) {
+            let now = Instant::now();
+            let due = self.requests.as_ref().and_then(|(_, windows)| windows.due(now)).unwrap_or(end);
+            let wait = end.min(due).saturating_duration_since(now);
+            if stop.within(LOOK.min(wait)) {
                 return Err(FetchError::Stopped);
             }
             self.look()?;
@@ -100,7 +123,8 @@ impl Clients {
         let (now, seen) = (Instant::now(), self.look()?);
         let since = latencies(&seen).since(&latencies(&before)).unwrap_or_default();
         let joined = joined(&seen) - joined(&before);
-        self.before = Some((now, seen));
+        let counted_s = self.counted().saturating_sub(counted).as_secs_f64();
+        self.before = Some((now, seen, self.counted()));
         self.mixed.add(since.count(), joined);
         if let Some(share) = self.mixed.too_many() {
             let why = format!(
@@ -111,23 +135,47 @@ impl Clients {
             return Err(FetchError::Clients { service: self.service.clone(), why, certain: true });
         }
         let (window, count, direction) = (now - begin, since.count(), Direction::LowerIsBetter);
-        let value = since.quantile(self.quantile).map(|ns| ns / 1e9);
+        let value = match self.read {
+            Read::Quantile(q) => since.quantile(q).map(|ns| ns / 1e9),
+            Read::Beyond(time) if counted_s > 0.0 => {
+                since.beyond(time.as_nanos() as f64).map(|ns| ns / 1e9 / counted_s)
+            }
+            Read::Beyond(_) => None,
+        };
         Ok(value.map(|value| Measured { value, window, count, direction }))
     }
 
     fn look(&mut self) -> Result<Seen, FetchError> {
         // A server that begins anew makes its socket anew.
-        if let (Service::Socket(_), Ok(place), Some(requests)) =
-            (&self.service, place(&self.service, false), &mut self.requests)
-        {
-            requests.follow(place).map_err(|why| self.failed(&why))?;
-        }
-        let read = self.requests.as_mut().map_or_else(|| Ok(Seen::default()), Requests::read);
-        let seen = read.map_err(|why| self.failed(&why))?;
+        let follows = matches!(self.service, Service::Socket(_)).then(|| place(&self.service, None).ok()).flatten();
+        let Some((requests, windows)) = &mut self.requests else { return Ok(Seen::default()) };
+        let looked = Self::look_at(requests, windows, follows);
+        let seen = looked.map_err(|why| self.failed(&why))?;
         if self.mixed.too_many().is_none() {
-            self.answers.replace(latencies(&seen), [seen.local.ns.count(), seen.remote.ns.count()]);
+            let time = self.begun.elapsed().as_secs_f64();
+            let of = |side: &bpf::Latencies| side.ns.count();
+            let (here, elsewhere) = (of(&seen.local), of(&seen.remote));
+            let share = if time > 0.0 { (self.counted().as_secs_f64() / time).min(1.0) } else { 1.0 };
+            self.answers.replace(latencies(&seen), SeenRequests { here, elsewhere, share });
         }
         Ok(seen)
+    }
+
+    fn look_at(requests: &mut Requests, windows: &mut Windows, follows: Option<bpf::Service>) -> io::Result<Seen> {
+        if let Some(place) = follows {
+            requests.follow(place)?;
+        }
+        let seen = requests.read()?;
+        let so_far = windows::Requests { begun: seen.begun, answered: seen.served.ns.count() };
+        if let Some(counted) = windows.step(Instant::now(), so_far) {
+            requests.count(counted)?;
+        }
+        Ok(seen)
+    }
+
+    /// The time in which requests were counted.
+    fn counted(&self) -> Duration {
+        self.requests.as_ref().map_or(Duration::ZERO, |(_, windows)| windows.time(Instant::now()))
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -144,7 +192,7 @@ impl Clients {
 
 /// Whether it can be seen here what clients of a service wait.
 pub fn sees_clients(service: &Service) -> bool {
-    Clients::new(service.clone(), QUANTILE, EVERY).see().is_ok()
+    Clients::new(service.clone(), Read::Quantile(QUANTILE), EVERY).see().is_ok()
 }
 
 /// Of each request once.
@@ -158,18 +206,18 @@ fn joined(seen: &Seen) -> u64 {
     seen.local.joined + seen.remote.joined
 }
 
-/// Where the kernel finds it. `check`: whether a port is refused where nothing listens on it.
-fn place(service: &Service, check: bool) -> io::Result<bpf::Service> {
-    match service {
-        Service::Port(port) => {
-            if check && listening::is_closed(*port) {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            let netns = fs::metadata("/proc/self/ns/net")?.st_ino() as u32;
+/// Where the kernel finds it. A port at which requests `last` came stays one, also while nothing listens on it.
+fn place(service: &Service, last: Option<bpf::Service>) -> io::Result<bpf::Service> {
+    match (service, last) {
+        (Service::Port(_), Some(last)) => Ok(last),
+        (Service::Port(port), None) => {
+            let netns = listening::namespace_of(*port).ok_or(io::ErrorKind::ConnectionRefused)?;
             Ok(bpf::Service::Port { port: *port, netns })
         }
-        Service::Socket(path) => {
-            let file = fs::metadata(path)?;
+        (Service::Socket(path), _) => {
+            // The packaged daemon has a folder for temporary files of its own.
+            let file =
+                fs::metadata(path).or_else(|why| fs::metadata(format!("/proc/1/root{path}")).map_err(|_| why))?;
             let device = file.st_dev();
             let device = (libc::major(device), libc::minor(device));
             Ok(bpf::Service::Socket { device, inode: file.st_ino() })
@@ -205,7 +253,7 @@ mod tests {
             let low = ns as f64;
             bpf::Latencies { ns: Histogram::new([Bucket { low, high: low + 10.0, count: 3 }]), joined }
         };
-        let seen = Seen { served: side(100, 7), local: side(200, 1), remote: side(300, 2) };
+        let seen = Seen { begun: 3, served: side(100, 7), local: side(200, 1), remote: side(300, 2) };
         assert_eq!((latencies(&seen).count(), joined(&seen)), (6, 3));
         assert_eq!(latencies(&seen).above(290.0), Some(3.0));
     }

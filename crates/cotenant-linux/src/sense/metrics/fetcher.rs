@@ -1,6 +1,6 @@
 //! One reader for all sources.
 
-use super::clients::Clients;
+use super::clients::{Clients, Read};
 use super::command::Command;
 use super::credentials::Credentials;
 use super::error::{FetchError, StartError};
@@ -36,9 +36,10 @@ impl Fetcher {
                 let probe = Probe::new(*protocol, &address, quantile, metric.every, metric.timeout);
                 Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(credentials)))
             }
-            MetricSource::Clients(service) => {
+            MetricSource::Clients { service, beyond } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
-                Self::Clients(Box::new(Clients::new(service.clone(), quantile, metric.every)))
+                let read = beyond.map_or(Read::Quantile(quantile), Read::Beyond);
+                Self::Clients(Box::new(Clients::new(service.clone(), read, metric.every)))
             }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
@@ -86,7 +87,7 @@ impl Fetcher {
 
 /// A thread's stack that reads it, bytes: to load a BPF object takes more than a quarter of a megabyte.
 pub fn stack(metric: &Metric) -> usize {
-    if matches!(metric.source, MetricSource::Clients(_)) { 2 << 20 } else { 256 << 10 }
+    if matches!(metric.source, MetricSource::Clients { .. }) { 2 << 20 } else { 256 << 10 }
 }
 
 /// Whether reading it starts programs.

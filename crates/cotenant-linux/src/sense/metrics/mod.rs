@@ -12,12 +12,15 @@ mod http;
 mod log;
 pub(crate) mod login;
 mod probe;
+mod seen;
 mod stop;
+mod windows;
 pub(crate) mod wire;
 
 pub use ask::{Unanswered, ask, check};
 pub use clients::sees_clients;
 pub use error::StartError;
+pub use seen::SeenRequests;
 
 use crate::sys;
 use crate::worker::{BackOff, caught};
@@ -69,15 +72,6 @@ pub struct MetricSummary {
     /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
     #[serde(skip)]
     pub refused: bool,
-}
-
-/// How many requests were seen in the kernel, and where each was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SeenRequests {
-    /// Of clients on this machine: at the client.
-    pub here: u64,
-    /// Of other clients: at the server.
-    pub elsewhere: u64,
 }
 
 /// What a thread and the loop share.
@@ -271,10 +265,7 @@ impl Metrics {
 
     /// Summaries of all metrics so far.
     pub fn summaries(&self) -> Vec<MetricSummary> {
-        let requests = |answers: &Option<Answers>| {
-            let [here, elsewhere] = answers.as_ref()?.requests()?;
-            Some(SeenRequests { here, elsewhere })
-        };
+        let requests = |answers: &Option<Answers>| answers.as_ref()?.requests();
         let summary = |(shared, answers): (&Arc<Mutex<Shared>>, &Option<Answers>)| MetricSummary {
             requests: requests(answers),
             ..lock(shared).summary.clone()

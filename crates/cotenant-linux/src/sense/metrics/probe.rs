@@ -15,6 +15,7 @@ use super::credentials::Credentials;
 use super::error::{FetchError, is_no, status_cure};
 use super::http;
 use super::login;
+use super::seen::SeenRequests;
 use super::stop::Stop;
 use super::wire::{Wire, cure, denied, is_certain, refused};
 use cotenant_model::Direction;
@@ -69,8 +70,8 @@ pub struct Answers(Arc<Mutex<Heard>>);
 #[derive(Debug, Default)]
 struct Heard {
     ns: Histogram,
-    /// Where requests are seen and none is asked, those of clients on this machine and of others.
-    requests: Option<[u64; 2]>,
+    /// Where requests are seen and none is asked.
+    requests: Option<SeenRequests>,
     watched_until: Option<Instant>,
 }
 
@@ -89,14 +90,14 @@ impl Answers {
         self.heard().watched_until.is_some_and(|until| now < until)
     }
 
-    /// These are all so far, of clients on this machine and of others.
-    pub fn replace(&self, ns: Histogram, requests: [u64; 2]) {
+    /// These are all so far.
+    pub fn replace(&self, ns: Histogram, requests: SeenRequests) {
         let mut heard = self.heard();
         (heard.ns, heard.requests) = (ns, Some(requests));
     }
 
-    /// Requests that were seen, of clients on this machine and of others.
-    pub fn requests(&self) -> Option<[u64; 2]> {
+    /// Requests that were seen.
+    pub fn requests(&self) -> Option<SeenRequests> {
         self.heard().requests
     }
 

@@ -1,11 +1,12 @@
 //! Naps first. If these are not obeyed or miss the goal, limits of CPU time. If hardly any CPU time is left, or it
 //! cannot be limited, limits of cache ways and memory bandwidth.
 
+use super::Named;
 use super::step::Step;
 use crate::qos::phase::{Phase, Why};
 use crate::qos::settings::{Limits, QosConfig};
 use cotenant_model::policy::Ctx;
-use cotenant_model::{Action, ActionOutcome, Outcome, Signal, Time, View};
+use cotenant_model::{Action, ActionOutcome, AppId, Outcome, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 
 /// Refused naps in a row that end the use of naps.
@@ -140,6 +141,7 @@ impl Ladder {
         view: &View,
         results: &[ActionOutcome],
         phase: Option<Phase>,
+        named: &Named,
     ) {
         let refused = |result: &ActionOutcome| matches!(result.outcome, Outcome::Denied | Outcome::NotThisMachine);
         let background = |result: &&ActionOutcome| matches!(result.action, Action::Background { on: true, .. });
@@ -172,7 +174,7 @@ impl Ladder {
         } else if phase.duty > 0.0 && kept_badly {
             self.missed_s += view.interval.as_secs_f64();
         }
-        self.watch(ctx, config, view, phase);
+        self.watch(ctx, config, view, phase, named);
         self.climbed = match () {
             () if self.refused >= REFUSED => Some(Climbed::Refused),
             () if self.disobeyed >= WINDOWS => Some(Climbed::Disobeyed),
@@ -182,11 +184,12 @@ impl Ladder {
     }
 
     /// Compares the programs' behaviour with the orders.
-    fn watch(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, phase: Phase) {
+    fn watch(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, phase: Phase, named: &Named) {
         let seconds = view.interval.as_secs_f64();
         self.window[0] += seconds;
         self.window[1] += seconds * phase.duty;
-        let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
+        let obeys = |app: AppId| config.low.contains(&app) && named.throttles(app, &phase);
+        let low = view.tasks.iter().filter(|task| obeys(task.info.app));
         let ran: Vec<f64> = low.filter_map(|task| task.per_s(Signal::CpuTime)).filter(|rate| *rate > 0.0).collect();
         self.window[2] += ran.iter().sum::<f64>() * seconds / 1e9;
         self.threads = self.threads.max(ran.len());

@@ -65,6 +65,13 @@ impl Ordered {
         (self.limited, self.caches) != (None, None)
     }
 
+    /// Limits in use are ordered again, for other programs.
+    pub(in crate::qos) fn limit_again(&mut self) {
+        for limit in [&mut self.limited, &mut self.caches] {
+            *limit = limit.map(|_| u32::MAX); // unlike any order
+        }
+    }
+
     /// The due orders. Naps are counted in `naps`.
     pub(in crate::qos) fn steps(&mut self, at: &Moment<'_>, naps: &mut u64) -> Vec<Step> {
         let on = at.config.climb && at.phase.is_some_and(|phase| phase.background);

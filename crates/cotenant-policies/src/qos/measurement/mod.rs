@@ -3,6 +3,7 @@
 mod alone;
 mod latencies;
 
+use super::actuation::Named;
 use super::phase::{Excess, PhaseResult, Waited, Why};
 use super::settings::QosConfig;
 pub use alone::{Measurement, Pauses};
@@ -111,8 +112,9 @@ impl Taken {
     }
 }
 
-/// Adds a program's waits in the view, if all were counted since `from`.
-pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig, from: Time) {
+/// Adds a program's waits in the view, if all were counted since `from`, and which of the low-priority programs these
+/// name.
+pub fn add_waits(waited: &mut Option<Waited>, named: &mut Named, app: &AppView, config: &QosConfig, from: Time) {
     let Some(waiting) = &app.waits else { return };
     let counted = Duration::try_from_secs_f64(waiting.seconds).unwrap_or_default();
     if waiting.at - from < counted {
@@ -120,6 +122,12 @@ pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig,
     }
     let is_high = |app: AppId| config.high.iter().any(|high| high.app == app);
     lay(waited.get_or_insert_default(), waiting, |app| config.low.contains(&app), is_high);
+    for (cause, threads) in &waiting.behind {
+        match cause {
+            Cause::App(app) if config.low.contains(app) => named.add(*app, threads * waiting.seconds),
+            _ => {}
+        }
+    }
 }
 
 fn lay(waited: &mut Waited, waiting: &Waiting, is_low: impl Fn(AppId) -> bool, is_high: impl Fn(AppId) -> bool) {

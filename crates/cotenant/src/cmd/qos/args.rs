@@ -1,7 +1,7 @@
 //! The arguments of `cotenant qos`, and their programs.
 
-use super::cast::Cast;
-use super::{rules, unnamed};
+use super::cast::{Cast, pids, unnamed_metric};
+use super::rules;
 use crate::run::{recorder, targets};
 use anyhow::Result;
 use cotenant_cli::messages::count;
@@ -138,14 +138,6 @@ pub struct Output {
     pub quiet: bool,
 }
 
-/// The present processes of a program.
-fn pids(app: &AppSpec) -> Vec<u32> {
-    match &app.what {
-        What::Running(target) => target.pids(),
-        What::Command(_) => Vec::new(),
-    }
-}
-
 impl Args {
     /// Commands first, then processes, then groups; by default from the rules of the settings file.
     pub(super) fn cast(&self) -> Result<Cast> {
@@ -196,7 +188,7 @@ impl Args {
         }
         let mut of = |(i, program)| match self.metric.get(i).or(self.metric.last()) {
             Some(metric) => metric.clone(),
-            None => unnamed::metric(program, !self.no_bpf, notes),
+            None => unnamed_metric(program, !self.no_bpf, notes),
         };
         Ok(programs.iter().enumerate().map(&mut of).collect())
     }

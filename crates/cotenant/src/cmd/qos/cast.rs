@@ -4,6 +4,7 @@ use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_model::text::within;
 use cotenant_setup::args::MetricArg;
+use cotenant_setup::unnamed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a command line that distinguish programs with the same name.
@@ -20,6 +21,25 @@ pub(super) struct Cast {
     pub goals: Vec<f64>,
     /// Notes on rules that match no program.
     pub notes: Vec<String>,
+}
+
+/// The present processes of a program.
+pub(super) fn pids(app: &AppSpec) -> Vec<u32> {
+    match &app.what {
+        What::Running(target) => target.pids(),
+        What::Command(_) => Vec::new(),
+    }
+}
+
+/// The source of the speed of a program for which none is named. `bpf`: whether BPF may see its clients.
+pub(super) fn unnamed_metric(app: &AppSpec, bpf: bool, notes: &mut Vec<String>) -> MetricArg {
+    let pids = pids(app);
+    if !bpf || pids.is_empty() {
+        return MetricArg::default();
+    }
+    let (metric, note) = unnamed::metric(&app.name, &pids, |source| format!("--metric {source}"));
+    notes.extend(note);
+    metric
 }
 
 impl Cast {

@@ -4,7 +4,6 @@ mod args;
 mod cast;
 mod rules;
 mod show;
-mod unnamed;
 
 use crate::run::{self, Run, targets};
 use anyhow::Result;

@@ -1,7 +1,6 @@
 //! Programs that run already, by the rules of the daemon's configuration.
 
-use super::cast::Cast;
-use super::unnamed;
+use super::cast::{Cast, unnamed_metric};
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
@@ -13,7 +12,7 @@ use cotenant_status::class::Class;
 use std::path::Path;
 
 /// Those that the rules match now. Where the speed of a program is read stands in its rule, else in the one `--metric`,
-/// else it is [`unnamed`].
+/// else it is [`unnamed_metric`].
 pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool, bpf: bool) -> Result<Cast> {
     let named = named_now(config)?;
     named.warnings.iter().for_each(|warning| tell(format_args!("warning: {warning}")));
@@ -33,8 +32,8 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
             cast.low.push(program);
             continue;
         }
-        let named = Some(metric).filter(|metric| *metric != MetricArg::default()).or_else(|| metrics.first().cloned());
-        cast.metrics.push(named.unwrap_or_else(|| unnamed::metric(&program, bpf, &mut cast.notes)));
+        let named = metric.or_else(|| metrics.first().cloned());
+        cast.metrics.push(named.unwrap_or_else(|| unnamed_metric(&program, bpf, &mut cast.notes)));
         cast.high.push(program);
         cast.goals.push(goal);
     }

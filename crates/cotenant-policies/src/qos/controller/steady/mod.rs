@@ -260,7 +260,9 @@ impl Steady {
         }
         // A speed alone that includes slow moments stays slower than most readings.
         let faster = (DOUBT << (2 * state.unconfirmed).min(8)).min(self.between_baselines);
-        if state.since >= self.between_baselines || state.missed >= DOUBT || state.faster >= faster {
+        // Where harm is waiting, its causes are known, and a pause would only measure the speed later.
+        let doubts = state.since >= self.between_baselines || state.missed >= DOUBT || state.faster >= faster;
+        if doubts && behind.is_none() {
             return self.measure(state);
         }
         let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };

@@ -302,6 +302,17 @@ fn what_it_waits_behind_is_blamed_without_a_pause() {
     assert_eq!(retreats[3..], [(1.0, false, Why::Hold), (1.0, true, Why::Waits)]);
 }
 
+/// No pause measures while it misses its goal because it waits behind them, however long ago the last one was.
+#[test]
+fn no_pause_measures_where_harm_is_waiting() {
+    let quiet = Some([0.0, 0.0002]);
+    let waits = [(50.0, Some([0.2, 0.0])); 100];
+    let phases = waiting(&[&[(100.0, quiet)][..], &waits, &[(99.0, quiet)]].concat());
+    let pauses = |why: &Why| matches!(why, Why::Baseline | Why::Blame);
+    assert!(phases[1..101].iter().all(|(_, _, why)| !pauses(why)), "{phases:?}");
+    assert_eq!(phases[101].2, Why::Baseline, "it does not wait any more: the speed alone is measured anew");
+}
+
 /// Two foreign programs keep the CPUs busy for as long as you like: nothing pauses for what they do, and when they are
 /// gone the speed alone is measured anew.
 /// Holds qos/cause.

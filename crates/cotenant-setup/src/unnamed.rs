@@ -1,34 +1,43 @@
 //! What tells the speed of a program for which no metric is named.
 
-use cotenant_linux::host::{AppSpec, What};
+use crate::args::MetricArg;
 use cotenant_linux::sense::{listening, metrics, progress};
 use cotenant_model::metric::Service;
-use cotenant_setup::args::MetricArg;
 
-/// What its clients wait, where it runs already, listens at one place and reports nothing itself; else its progress.
-/// `bpf`: whether that may be used. A note says what was chosen, or what could be.
-pub(super) fn metric(app: &AppSpec, bpf: bool, notes: &mut Vec<String>) -> MetricArg {
-    let What::Running(target) = &app.what else { return MetricArg::default() };
-    let pids = target.pids();
-    if !bpf || pids.iter().any(|pid| progress::is_told_by(*pid)) {
-        return MetricArg::default();
+/// Processes of a program that are looked at.
+const LOOKS: usize = 64;
+
+/// How long its clients wait, if it listens at exactly one place and reports nothing itself; else its progress. The
+/// note says what was chosen, or what could be, with sources as `write` gives them.
+pub fn metric(name: &str, pids: &[u32], write: impl Fn(&str) -> String) -> (MetricArg, Option<String>) {
+    let pids = &pids[..pids.len().min(LOOKS)];
+    if reports(pids) {
+        return (MetricArg::default(), None);
     }
-    let (metric, note) = of(&app.name, &listening::services(&pids), metrics::sees_clients);
-    notes.extend(note);
-    metric
+    of(name, &listening::services(pids), metrics::sees_clients, write)
 }
 
-fn of(name: &str, services: &[Service], sees: impl FnOnce(&Service) -> bool) -> (MetricArg, Option<String>) {
+/// Whether a program reports its own progress.
+pub fn reports(pids: &[u32]) -> bool {
+    pids.iter().take(LOOKS).any(|pid| progress::is_told_by(*pid))
+}
+
+fn of(
+    name: &str,
+    services: &[Service],
+    sees: impl FnOnce(&Service) -> bool,
+    write: impl Fn(&str) -> String,
+) -> (MetricArg, Option<String>) {
     let source = |service: &Service| format!("clients:{service}:p99");
     let (metric, note) = match services {
         [service] if sees(service) => {
-            let note = format!("{name}: its speed is what its clients wait (--metric {})", source(service));
+            let note = format!("{name}: its speed is what its clients wait ({})", write(&source(service)));
             (source(service).parse().ok(), Some(note))
         }
         [] | [_] => (None, None),
         several => {
             let all: Vec<String> = several.iter().map(source).collect();
-            (None, Some(format!("{name} listens at several places: name one by --metric {}", all.join(" or "))))
+            (None, Some(format!("{name} listens at several places: name one by {}", write(&all.join(" or ")))))
         }
     };
     (metric.unwrap_or_default(), note)
@@ -43,7 +52,7 @@ mod tests {
         let socket = Service::Socket("/run/db.sock".to_owned());
         let services = [Service::Port(5_432), socket];
         let chosen = |services: &[Service], seen: bool| {
-            let (metric, note) = of("db", services, |_| seen);
+            let (metric, note) = of("db", services, |_| seen, |source| format!("--metric {source}"));
             (metric.name(), note.unwrap_or_default())
         };
         assert_eq!(
