@@ -11,6 +11,7 @@ pub mod client;
 mod config;
 mod containers;
 mod control;
+pub mod crew;
 mod desk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -43,7 +43,7 @@ impl Pen<'_> {
     /// `─ title ───────── end ─`
     pub fn head(&mut self, line: Rect, title: &str, end: &str) {
         let width = usize::from(line.width);
-        let end = cut(end, width / 3);
+        let end = cut(end, width / 2);
         let end = if end.is_empty() { end } else { format!(" {end} ") };
         let title = format!(" {} ", cut(title, width.saturating_sub(end.chars().count() + 4)));
         let between = width.saturating_sub(title.chars().count() + end.chars().count() + 2);
