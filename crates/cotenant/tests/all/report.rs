@@ -255,7 +255,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     let text = page(&folder, &[&corpus("qos-steady-latency")]);
     has(
         &text,
-        &["Goal and throttling", "goal 95 %", "p99 ", "(alone ", ", goal ", "not judged: ", "Time asleep by naps"],
+        &["Goal and throttling", "goal 95 %", "p99 ", "(alone ", ", goal ", "not judged: ", "Throttled: time in naps"],
     );
     let text = page(&folder, &[&corpus("qos-outside")]);
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
