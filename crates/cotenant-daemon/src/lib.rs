@@ -16,6 +16,7 @@ mod desk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod jobs;
 pub mod log;
 mod logbook;
 mod metrics;
