@@ -154,8 +154,8 @@ pub enum Command {
     Resume(status::ServiceArgs),
     /// Check whether the daemon knows the Slurm jobs of this node
     ///
-    /// ✓ is right, ✗ is missing, with what to do, ? could not be checked. Run it as root while a job runs here. The exit
-    /// code is 1 if a step is missing. Changes nothing.
+    /// ✓ is right, ✗ is missing, with what to do, ? could not be checked. Run it as root while a job runs here. The
+    /// exit code is 1 if a step is missing. Changes nothing.
     Slurm(slurm::Args),
     /// Show which CPUs share caches, cores and memory, and distances
     Topo(topo::Args),

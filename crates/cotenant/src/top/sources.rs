@@ -406,6 +406,7 @@ impl<'a> Film<'a> {
     fn picture(&self, sample: &Sample) -> Picture {
         let (watch, policies) = (&self.recorded.watch, self.recorded.policies.join(", "));
         let services = self.recorded.services(sample);
+        let simulated = self.header.host.tier == "simulated";
         let did = match self.header.mode {
             Mode::Observe => "observed".to_owned(),
             Mode::Advise => format!("advised by {policies}"),
@@ -419,7 +420,8 @@ impl<'a> Film<'a> {
             moment: None,
             pressure: None,
             packages: picture::packages(&self.header.topology, &watch.cpus(), &services),
-            unknown: picture::unknown(&services, From::Recording),
+            // A simulation knows all that it counts.
+            unknown: if simulated { Vec::new() } else { picture::unknown(&services, From::Recording) },
             services,
             interference: watch.interference(),
             last: picture::last(&watch.last()),

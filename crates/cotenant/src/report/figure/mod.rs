@@ -40,7 +40,8 @@ fn place_colour(i: usize, of: usize) -> RGBAColor {
     mixed(&PLACES, i as f64 / (of - 1).max(1) as f64).to_rgba()
 }
 
-/// Values over time, from 0 up. `None` without a point. `colours`: that of each line by its number, else in their order.
+/// Values over time, from 0 up. `None` without a point. `colours`: that of each line by its number, else in their
+/// order.
 ///
 /// # Errors
 /// A failure of drawing; none is known.

@@ -1,5 +1,6 @@
 //! The keys and columns, and what is not known.
 
+use super::hurts;
 use super::pen::{Pen, bold, dim, take};
 use crate::top::ui::Order;
 use cotenant_status::picture::Picture;
@@ -46,6 +47,6 @@ pub(super) fn draw(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     if picture.unknown.is_empty() {
         pen.text(room, 0, "all is known that can be known here", dim());
     } else {
-        super::unknown(pen, picture, room);
+        hurts::unknown(pen, picture, room);
     }
 }

@@ -1,8 +1,7 @@
 //! The machine: a cell for each CPU if all fit, otherwise a letter for each.
 
-use super::WIDE;
 use super::cells::percent;
-use super::pen::{Pen, dim, take};
+use super::pen::{Pen, WIDE, dim, take};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
 use cotenant_status::picture::{Context, Domain, Package, Picture, Whose};

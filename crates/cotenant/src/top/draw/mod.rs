@@ -21,16 +21,13 @@ use cotenant_model::text::clean;
 use cotenant_status::picture::{self, Picture};
 use cotenant_status::status::ServiceStatus;
 use cotenant_status::verdict::Verdict;
-use pen::{Pen, bold, dim, take};
+use pen::{Pen, WIDE, bold, dim, take};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 /// A key, in place of which the filter stands.
 const FILTER: &str = "/ filter";
-
-/// Columns from which interference is beside the decisions.
-const WIDE: u16 = 120;
 
 /// Draws the selected part of a picture.
 pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) -> Drawn {
@@ -139,7 +136,7 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
         let mut left = left;
         let hurts = (hurts::lines(picture) as u16 + 1).min(left.height / 2);
         interference(pen, picture, take(&mut left, hurts));
-        unknown(pen, picture, left);
+        hurts::unknown(pen, picture, left);
     } else if wide {
         let left = Rect { width: room.width * 2 / 5, ..room };
         let right = Rect { x: room.x + left.width + 1, width: room.width - left.width - 1, ..room };
@@ -265,19 +262,6 @@ fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
         pen.text(take(&mut room, 1), 0, &format!("{} would tell {}", it.remedy, it.what), dim());
     } else if all.is_empty() {
         pen.text(take(&mut room, 1), 0, "nothing is known beyond doubt so far", dim());
-    }
-}
-
-/// What is not known, and what would tell it.
-fn unknown(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
-    if picture.unknown.is_empty() {
-        return;
-    }
-    pen.head(take(&mut room, 1), "not known here, and what would tell it", "");
-    for it in &picture.unknown {
-        let line = take(&mut room, 1);
-        let at = pen.text(line, 0, &format!("{}: ", it.what), Style::new());
-        pen.text(line, at, it.remedy, dim());
     }
 }
 

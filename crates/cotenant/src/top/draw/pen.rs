@@ -8,6 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+/// Columns from which interference is beside the decisions.
+pub(super) const WIDE: u16 = 120;
+
 /// Takes the first lines of the remaining area.
 pub(super) fn take(room: &mut Rect, lines: u16) -> Rect {
     let lines = lines.min(room.height);
