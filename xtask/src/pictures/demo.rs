@@ -160,7 +160,8 @@ mod tests {
         assert!(svg.contains("d=\"M278.8 126.0H460.0M278.8 121.0V131.0M460.0 121.0V131.0\""), "{svg}");
         assert!(svg.contains(">300 µs<") && svg.contains(">30.0 ms<") && svg.contains(">1.50<"), "{svg}");
         assert!(
-            svg.contains(">p99 at 1000 questions a second: shorter is better<") && svg.contains(">cotenant demo, measured; 2 cores<"),
+            svg.contains(">p99 at 1000 questions a second: shorter is better<")
+                && svg.contains(">cotenant demo, measured; 2 cores<"),
             "{svg}"
         );
         assert!(svg.contains(">up to twice as long as alone<"), "{svg}");
