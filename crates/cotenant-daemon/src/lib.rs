@@ -11,10 +11,12 @@ pub mod client;
 mod config;
 mod containers;
 mod control;
+pub mod crew;
 mod desk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod jobs;
 pub mod log;
 mod logbook;
 mod metrics;

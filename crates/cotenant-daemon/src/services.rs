@@ -2,6 +2,7 @@
 
 use crate::config::{Matches, Rule, Terms};
 use crate::containers::{CONTAINERS, Container, Containers};
+use crate::crew::Crew;
 use crate::parties::{Parties, Party, may_all};
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
@@ -43,8 +44,8 @@ pub(crate) struct Service {
     pub mixed: bool,
     /// For a program, its current processes, with accompanying ones.
     pub members: Vec<u32>,
-    /// Processes now that the rule itself names.
-    pub processes: usize,
+    /// Processes now that the rule itself names, for people.
+    pub crew: Crew,
 }
 
 impl Service {
@@ -89,7 +90,19 @@ impl Service {
         let (name, key) = (name.to_owned(), key.to_owned());
         let (place, members, target) = ((0, key.clone()), Vec::new(), Target::Pids(Vec::new()));
         let terms = Terms::default();
-        Self { name, key, place, rule: 0, terms, container: None, target, uid, mixed: false, members, processes: 1 }
+        Self {
+            name,
+            key,
+            place,
+            rule: 0,
+            terms,
+            container: None,
+            target,
+            uid,
+            mixed: false,
+            members,
+            crew: Crew::default(),
+        }
     }
 
     /// Its control group, if it is one.
@@ -482,9 +495,9 @@ fn named(
         let place = (rule, key);
         let key = container.as_ref().map_or_else(|| place.1.clone(), key_of);
         let container = container.map(|container| container.identity.clone());
-        let processes = pids.len();
+        let crew = Crew::of(&name, &pids, residents);
         let members = if group { Vec::new() } else { pids.union(&comes).copied().collect() };
-        let mut service = Service { name, key, place, rule, terms, container, target, uid, mixed, members, processes };
+        let mut service = Service { name, key, place, rule, terms, container, target, uid, mixed, members, crew };
         service.set_apart(mixed);
         services.insert(service.name.clone(), service);
     }

@@ -50,6 +50,8 @@ pub struct TaskStat {
     pub threads: u32,
     /// Start time in clock ticks since boot (22).
     pub start_ticks: u64,
+    /// Resident pages of the process (24); 0 if unknown.
+    pub resident_pages: u64,
     /// The CPU on which it runs or ran last (39).
     pub cpu: CpuId,
     /// Scheduling policy, `SCHED_*` (41).
@@ -84,6 +86,8 @@ impl TaskStat {
                 19 => stat.nice = str::from_utf8(word).ok().and_then(|nice| nice.parse().ok()).ok_or_else(err)?,
                 20 => stat.threads = number()? as u32,
                 22 => stat.start_ticks = number()?,
+                // Signed there.
+                24 => stat.resident_pages = unsigned(word).unwrap_or(0),
                 39 => stat.cpu = CpuId(number()? as u32),
                 41 => stat.policy = number()? as u32,
                 _ => {}
@@ -267,7 +271,9 @@ mod tests {
     fn line(comm: &[u8], policy: u32) -> Vec<u8> {
         let mut line = b"4242 (".to_vec();
         line.extend_from_slice(comm);
-        line.extend_from_slice(b") S 17 16 15 0 -1 4194560 9 0 0 0 3 4 5 6 20 -5 7 0 123456 9 9 18446744073709551615 ");
+        line.extend_from_slice(
+            b") S 17 16 15 0 -1 4194560 9 0 0 0 3 4 5 6 20 -5 7 0 123456 9 11 18446744073709551615 ",
+        );
         line.extend_from_slice(b"1 1 0 0 0 0 0 4096 0 0 0 0 17 3 0 ");
         line.extend_from_slice(format!("{policy} 0 0 0 0 0 0 0 0 0 0 0\n").as_bytes());
         line
@@ -279,7 +285,7 @@ mod tests {
         assert_eq!(stat.comm, "worker");
         assert_eq!((stat.id, stat.ppid, stat.pgrp, stat.session), (4242, 17, 16, 15));
         assert_eq!((stat.threads, stat.start_ticks, stat.cpu), (7, 123_456, CpuId(3)));
-        assert_eq!((stat.ticks, stat.ended_ticks, stat.nice), (3 + 4, 5 + 6, -5));
+        assert_eq!((stat.ticks, stat.ended_ticks, stat.nice, stat.resident_pages), (3 + 4, 5 + 6, -5, 11));
         assert!(!stat.is_dead() && !stat.is_kernel_thread() && !stat.is_real_time());
         for (policy, real_time) in [(0, false), (1, true), (2, true), (3, false), (5, false), (6, true), (7, false)] {
             assert_eq!(TaskStat::parse(&line(b"x", policy)).unwrap().is_real_time(), real_time, "policy {policy}");

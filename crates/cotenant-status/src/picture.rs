@@ -6,7 +6,7 @@ use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_model::interference::Row;
 use cotenant_model::usage::Usage;
-use cotenant_model::{CpuId, Topology};
+use cotenant_model::{Behind, BehindKind, CpuId, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct Picture {
     pub at_s: f64,
     /// Of a recording: which of its moments this is.
     pub moment: Option<Moment>,
+    /// The shortage of the whole machine in the last second; null if it is not counted.
+    pub pressure: Option<Pressure>,
     /// The usable CPUs, by shared resources.
     pub packages: Vec<Package>,
     /// The services that run.
@@ -39,6 +41,43 @@ pub struct Picture {
     pub trials: Vec<Trial>,
     /// Remarks about missing or omitted things.
     pub notes: Vec<String>,
+    /// What is not known here, and what would tell it.
+    pub unknown: Vec<Unknown>,
+}
+
+/// Shares of a second in which at least one thread was short of something (the kernel's PSI, `some`); null if that is
+/// not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Pressure {
+    /// Of a CPU.
+    pub cpu: Option<f64>,
+    /// Of input and output.
+    pub io: Option<f64>,
+    /// Of memory.
+    pub memory: Option<f64>,
+}
+
+/// Something that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unknown {
+    /// What.
+    pub what: &'static str,
+    /// What would tell it.
+    pub remedy: &'static str,
+}
+
+/// Where a picture comes from, as far as that decides what can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The daemon.
+    Daemon,
+    /// A look by root, or by another user.
+    Own {
+        /// Whether by root.
+        root: bool,
+    },
+    /// A recording.
+    Recording,
 }
 
 /// A moment of a recording.
@@ -84,6 +123,8 @@ pub struct Context {
 
 /// Shares below this are not named there.
 const LITTLE: f64 = 0.01;
+/// From this many waiting threads on a service is said to suffer.
+const FELT: f64 = 0.05;
 /// A CPU that is busy for less is idle.
 const IDLE: f64 = 0.02;
 
@@ -152,12 +193,14 @@ impl Picture {
             state: state(&status.services, status.usage.as_ref()),
             at_s: status.uptime_s,
             moment: None,
+            pressure: None,
             packages: packages(topology, &status.cpus, &status.services),
             services: status.services.clone(),
             interference: status.interference.clone(),
             last: last(&status.last),
             trials: status.trials.clone(),
             notes,
+            unknown: unknown(&status.services, From::Daemon),
         }
     }
 
@@ -181,6 +224,27 @@ impl Picture {
             (self.cpus().count(), "CPU"),
         ];
         counts.map(|(n, what)| count(n as u64, what)).join(", ")
+    }
+
+    /// The service that waits most for CPUs which others have: `redis waits most for a CPU: 0.40 behind xz`.
+    pub fn suffers(&self) -> Option<String> {
+        let others = |service: &ServiceStatus| {
+            let own = service.behind.iter().filter(|behind| behind.kind == BehindKind::Itself);
+            (service.waiting.unwrap_or_default() - own.map(|behind| behind.threads).sum::<f64>()).max(0.0)
+        };
+        // The same wait is worse for a service that gets little of what it could use.
+        let worse = |service: &ServiceStatus| {
+            let waits = others(service);
+            waits * waits / (waits + service.cpus.unwrap_or_default()).max(f64::MIN_POSITIVE)
+        };
+        let most = self.services.iter().max_by(|a, b| worse(a).total_cmp(&worse(b)))?;
+        let waiting = most.waiting.filter(|_| others(most) >= FELT)?;
+        let behind = if most.behind.is_empty() {
+            format!("{waiting:.2} threads, not known behind which programs")
+        } else {
+            Behind::text(&most.behind)
+        };
+        Some(format!("{} waits most for a CPU: {behind}", most.name))
     }
 
     /// The time, as people read it.
@@ -207,6 +271,44 @@ impl Domain {
 fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let (sum, n) = values.flatten().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
     (n > 0.0).then(|| sum / n)
+}
+
+/// Whether services wait, and nothing is known of what has the CPUs meanwhile.
+pub fn is_blind(services: &[ServiceStatus]) -> bool {
+    let waits = |it: &ServiceStatus| it.waiting.is_some_and(|threads| threads >= LITTLE);
+    services.iter().any(waits) && services.iter().all(|it| it.behind.is_empty())
+}
+
+/// What is not known of these services, and what would tell it.
+pub fn unknown(services: &[ServiceStatus], from: From) -> Vec<Unknown> {
+    let any = |of: fn(&ServiceStatus) -> bool| services.iter().any(of);
+    let mut all = Vec::new();
+    let mut missing = |is: bool, what, remedy| all.extend(is.then_some(Unknown { what, remedy }));
+    let remedy = match from {
+        From::Own { root: false } => "root: sudo cotenant top",
+        From::Own { root: true } => "BPF, from the second screen on; cotenant doctor says why not",
+        From::Daemon => "a daemon of root with bpf = true; cotenant doctor says why not",
+        From::Recording => "a recording made by root",
+    };
+    missing(is_blind(services), "behind which programs others wait", remedy);
+    let is_uncounted = any(|it| it.cpus.is_some()) && !any(|it| it.waiting.is_some());
+    missing(is_uncounted, "waits for a CPU", "a kernel with schedstats; cotenant doctor");
+    missing(from == From::Own { root: false }, "programs of other users", "root: sudo cotenant top");
+    let remedy = match from {
+        From::Daemon => "a rule with class = \"high\" and a metric",
+        From::Own { .. } => "cotenant qos, or the daemon with a rule of class high",
+        From::Recording => "a recording of cotenant qos",
+    };
+    missing(!services.is_empty() && !any(|it| it.goal.is_some()), "goals and verdicts", remedy);
+    let remedy = "a metric, or a program that reports its progress; cotenant doctor says what is counted here";
+    missing(!services.is_empty() && !any(|it| it.measured.is_some()), "speeds", remedy);
+    let is_group = any(|it| it.pressure.is_some());
+    missing(
+        from != From::Recording && !is_group,
+        "shortage (PSI) of single services",
+        "systemd units, Linux with psi=1",
+    );
+    all
 }
 
 /// Programs that use less than this many CPUs are left out of the state.
@@ -273,6 +375,48 @@ pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_suffers_waits_behind_others() {
+        let service = |name: &str, waiting, behind: &[(BehindKind, f64)]| ServiceStatus {
+            name: name.to_owned(),
+            waiting: Some(waiting),
+            behind: behind
+                .iter()
+                .map(|&(kind, threads)| Behind { what: "xz".to_owned(), kind, threads, ..Behind::default() })
+                .collect(),
+            ..ServiceStatus::default()
+        };
+        let picture = |services| Picture { services, ..Picture::default() };
+        let redis = service("redis", 0.4, &[(BehindKind::Application, 0.4)]);
+        let make = service("make", 6.0, &[(BehindKind::Itself, 5.9), (BehindKind::Application, 0.1)]);
+        let all = picture(vec![make.clone(), redis.clone(), service("idle", 0.001, &[])]);
+        assert_eq!(all.suffers().as_deref(), Some("redis waits most for a CPU: 0.40 behind xz"));
+        let blind = picture(vec![make, redis, service("web", 0.5, &[])]);
+        let said = "web waits most for a CPU: 0.50 threads, not known behind which programs";
+        assert_eq!(blind.suffers().as_deref(), Some(said));
+        let [busy, starved] = [(1.7, 0.6), (0.2, 0.43)]
+            .map(|(cpus, waiting)| ServiceStatus { cpus: Some(cpus), ..service("s", waiting, &[]) });
+        assert!(picture(vec![busy, starved]).suffers().is_some_and(|said| said.contains("0.43 threads")));
+        assert_eq!(picture(vec![service("idle", 0.001, &[])]).suffers(), None);
+    }
+
+    #[test]
+    fn what_is_not_known_has_a_remedy() {
+        let whats = |services: &[ServiceStatus], from| -> Vec<&str> {
+            let all = unknown(services, from);
+            assert!(all.iter().all(|it| !it.remedy.is_empty()));
+            all.into_iter().map(|it| it.what).collect()
+        };
+        let waits = ServiceStatus { cpus: Some(1.0), waiting: Some(0.4), ..ServiceStatus::default() };
+        let all = whats(std::slice::from_ref(&waits), From::Own { root: false });
+        assert_eq!(all.len(), 5, "{all:?}");
+        assert_eq!(all[0], "behind which programs others wait");
+        let behind = vec![Behind::default()];
+        let known = ServiceStatus { behind, goal: Some(0.9), pressure: Some(0.0), ..waits };
+        assert_eq!(whats(&[known], From::Daemon), ["speeds"]);
+        assert!(whats(&[], From::Recording).is_empty());
+    }
 
     #[test]
     fn how_it_stands_is_one_sentence() {

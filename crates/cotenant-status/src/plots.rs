@@ -42,6 +42,9 @@ pub struct Line {
     pub name: String,
     /// Its role among the lines.
     pub role: Role,
+    /// The service that it is about, if that is not its name: it has that service's colour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// One for each moment; unknown ones are null, and interrupt it.
     pub values: Vec<Option<f64>>,
 }
@@ -74,7 +77,18 @@ impl Line {
     /// Values that are no finite numbers count as unknown.
     pub fn new(name: String, role: Role, values: Vec<Option<f64>>) -> Self {
         let known = |value: Option<f64>| value.filter(|value| value.is_finite()).map(digits);
-        Self { name, role, values: values.into_iter().map(known).collect() }
+        Self { name, role, of: None, values: values.into_iter().map(known).collect() }
+    }
+
+    /// The same, about a service.
+    #[must_use]
+    pub fn about(self, service: &str) -> Self {
+        Self { of: Some(service.to_owned()), ..self }
+    }
+
+    /// Whether something happened.
+    pub fn says(&self) -> bool {
+        self.values.iter().flatten().any(|value| *value != 0.0)
     }
 
     /// The last known value.

@@ -104,6 +104,18 @@ pub struct ServiceStatus {
     pub paused: bool,
     /// Its processes.
     pub processes: usize,
+    /// The oldest of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Its command line, where `top` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Resident memory of its processes, bytes; pages that several share count for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
+    /// The control group around it, such as `/system.slice`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub within: String,
     /// Its threads.
     pub threads: usize,
     /// CPU time of its threads in the last second, in CPUs; absent if uncounted.

@@ -220,7 +220,7 @@ impl Value {
             ),
             Self::Throttled => (
                 "cotenant_service_throttled_ratio",
-                "Share of the last minute in which a service of class low was made to wait",
+                "Share of the last minute in which a service of class low was throttled",
             ),
             Self::Goal | Self::P99 | Self::P99Alone | Self::P99Goal | Self::Bandwidth => return None,
         };
@@ -259,8 +259,8 @@ impl Value {
                 key: "throttled",
                 unit,
                 label: "throttled",
-                around: ["waited for ", " of the last minute"],
-                browser_label: "Made to wait",
+                around: ["", " of the last minute"],
+                browser_label: "Throttled",
                 browser_behind: " of the last minute",
             }),
             Self::Threads
@@ -300,7 +300,7 @@ impl Value {
             Self::Throttled => Some(ServicePlot {
                 id: "throttled",
                 part: "goals",
-                title: "Share of the last minute in which services were made to wait",
+                title: "Share of the last minute in which services were throttled",
                 most: Some(1.0),
             }),
             Self::Bandwidth => Some(ServicePlot {

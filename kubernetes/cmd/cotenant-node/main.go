@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"cotenant.dev/kubernetes/internal/bridge"
+	checks "cotenant.dev/kubernetes/internal/check"
 	"cotenant.dev/kubernetes/internal/collect"
 	"cotenant.dev/kubernetes/internal/daemon"
 	"cotenant.dev/kubernetes/internal/gate"
@@ -32,6 +33,7 @@ func main() {
 	address := flag.String("metrics", "", "the `address` at which the daemon's metrics are served to whom the API server lets get /metrics, as :9843; empty: nowhere")
 	listen := flag.String("daemon", "127.0.0.1:9844", "the `address` of the daemon's metrics: its listen")
 	unused := flag.Duration("collect", 0, "remove the profiles that no node has seen used for so long, and end")
+	check := flag.Bool("check", false, "say which precondition fails on this node, and end; the exit code is 1 then")
 	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; without one, the account of the pod")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -40,16 +42,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var client dynamic.Interface
+	var unreachable error
 	if *node != "" || *unused > 0 {
-		config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-		if err != nil {
-			fail(fmt.Errorf("the API server cannot be found: %w; give -kubeconfig, or -node \"\" to publish nothing", err))
+		client, unreachable = connect(*kubeconfig)
+	}
+	if *check {
+		on := checks.Node{CGroups: "/sys/fs/cgroup", NRI: *nri, Kubelet: *resources, Daemon: *socket, Name: *node, Client: client, Err: unreachable}
+		if checks.Run(ctx, on, os.Stdout) > 0 {
+			os.Exit(1)
 		}
-		// A connection that hangs would hold up all that is published.
-		config.Timeout = 10 * time.Second
-		if client, err = dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node")); err != nil {
-			fail(err)
-		}
+		return
+	}
+	if unreachable != nil {
+		fail(unreachable)
 	}
 	if *unused > 0 {
 		removed, err := collect.Collect(ctx, client, *unused, time.Now())
@@ -79,6 +84,16 @@ func main() {
 	}
 	slog.Info("cotenant-node begins", "nri", *nri, "socket", *socket, "node", *node)
 	bridge.New(*nri, kubelet.New(*resources), daemon.Client{Socket: *socket}, publisher).Run(ctx)
+}
+
+func connect(kubeconfig string) (dynamic.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("the API server cannot be found: %w; give -kubeconfig, or -node \"\" to publish nothing", err)
+	}
+	// A connection that hangs would hold up all that is published.
+	config.Timeout = 10 * time.Second
+	return dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node"))
 }
 
 func fail(err error) {

@@ -64,6 +64,12 @@ func (k *Kubelet) Mark(ctx context.Context, containers []daemon.Container) {
 	k.own = own
 }
 
+// Count asks how many containers the kubelet lists.
+func (k *Kubelet) Count(ctx context.Context) (int, error) {
+	said, err := k.ask(ctx)
+	return len(said), err
+}
+
 type name struct{ namespace, pod, container string }
 
 // ask lists containers. Those have CPUs to which the static CPU manager has assigned some: none by policy none, none of

@@ -79,17 +79,12 @@ fn plotted(plot: &Plot, top: f64, minutes: usize) -> String {
             y(level) + 4.0,
         );
     }
-    let mut named: Vec<f64> = Vec::new();
-    for (line, class) in plot.lines.iter().zip(["one", "two", "three"].into_iter().cycle()) {
-        let at = |minute: usize| line.values.get(minute).or(line.values.first().filter(|_| line.values.len() == 1));
-        let points = (0..minutes).filter_map(|minute| Some(format!("{:.1},{:.1}", x(minute), y(*at(minute)?))));
+    let ends: Vec<f64> = plot.lines.iter().map(|line| line.values.last().map_or(top, |last| y(*last)) + 4.0).collect();
+    let names = apart(&ends);
+    for ((line, class), at) in plot.lines.iter().zip(["one", "two", "three"].into_iter().cycle()).zip(names) {
+        let value = |minute: usize| line.values.get(minute).or(line.values.first().filter(|_| line.values.len() == 1));
+        let points = (0..minutes).filter_map(|minute| Some(format!("{:.1},{:.1}", x(minute), y(*value(minute)?))));
         let _ = writeln!(out, "<polyline points=\"{}\" class=\"{class}\"/>", points.collect::<Vec<_>>().join(" "));
-        // Names are at the ends of their lines without overlapping.
-        let mut at = line.values.last().map_or(top, |last| y(*last)) + 4.0;
-        while named.iter().any(|other| (other - at).abs() < 15.0) {
-            at += 1.0;
-        }
-        named.push(at);
         let _ = writeln!(
             out,
             "<text x=\"{:.1}\" y=\"{at:.1}\" class=\"{class}\">{}</text>",
@@ -98,6 +93,19 @@ fn plotted(plot: &Plot, top: f64, minutes: usize) -> String {
         );
     }
     out
+}
+
+/// Places for names at the ends of their lines: in the order of the lines, without overlapping.
+fn apart(ends: &[f64]) -> Vec<f64> {
+    const ROW: f64 = 15.0;
+    let mut order: Vec<usize> = (0..ends.len()).collect();
+    order.sort_by(|a, b| ends[*a].total_cmp(&ends[*b]));
+    let (mut places, mut least) = (ends.to_vec(), f64::NEG_INFINITY);
+    for i in order {
+        places[i] = ends[i].max(least);
+        least = places[i] + ROW;
+    }
+    places
 }
 
 /// The next number that is 1, 2 or 5 with zeros.
@@ -123,6 +131,12 @@ mod tests {
             "{svg}"
         );
         assert!(super::svg(r#"{"title": "T", "source": "S", "plots": []}"#).is_err());
+    }
+
+    #[test]
+    fn names_stand_in_the_order_of_their_lines() {
+        assert_eq!(apart(&[110.0, 100.0]), [115.0, 100.0]);
+        assert_eq!(apart(&[100.0, 200.0, 101.0, 102.0]), [100.0, 200.0, 115.0, 130.0]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const SCENARIO: &str = "machine = 'nehalem-i7-920'\npolicy = { qos = 'tracking',
     [[app]]\nname = 'batch'\nprogram = 'membench'\nthreads = 4\nwork_s = 20\n";
 
 /// The moment of it that `top` shows.
-const AT: &str = "15s";
+const AT: &str = "60s";
 
 /// Arguments of `cargo xtask pictures`.
 #[derive(Debug, Clone, clap::Args)]
@@ -111,7 +111,7 @@ fn top(cotenant: &Path, recording: &str) -> Result<String> {
     let services = told["services"].as_array().context("no services")?;
     let text = |service: &serde_json::Value, key: &str| service[key].as_str().unwrap_or_default().to_owned();
     let classes: Vec<_> = services.iter().map(|service| (text(service, "name"), text(service, "class"))).collect();
-    let command = format!("stty cols 120 rows 30; exec {} {} --once", cotenant.display(), of.join(" "));
+    let command = format!("stty cols 120 rows 24; exec {} {} --once 2>/dev/null", cotenant.display(), of.join(" "));
     let screen = said(Path::new("script"), &["-qec", &command, "/dev/null"])?.replace('\r', "");
     Ok(terminal::svg(&format!("cotenant top goal.rec --at {AT}"), &screen, &classes))
 }

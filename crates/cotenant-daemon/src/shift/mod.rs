@@ -319,7 +319,7 @@ impl Shift<'_> {
                     COTENANT_RULE = &*by,
                     COTENANT_CGROUP = group,
                     "{name} is managed: rule {by}, {}{}",
-                    count(service.processes as u64, "process"),
+                    count(service.crew.processes as u64, "process"),
                     if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
                 self.logbook.manage(app, &by, &service);
@@ -454,7 +454,7 @@ impl Shift<'_> {
             let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
             self.logbook.watch.fill(
                 *app,
-                ServiceStatus {
+                service.crew.fill(ServiceStatus {
                     name: service.name.clone(),
                     goal: (terms.class == Class::High).then_some(terms.goal),
                     rule: rule.name.clone(),
@@ -462,10 +462,9 @@ impl Shift<'_> {
                     policy: terms.policy.clone(),
                     container: service.container.clone(),
                     uid: service.uid,
-                    processes: service.processes,
                     metric_error: self.host.failing_metric(*app),
                     ..ServiceStatus::default()
-                },
+                }),
             )
         });
         let resting = self.desk.kept.pauses.services.iter().map(|(key, paused)| ServiceStatus {

@@ -223,6 +223,9 @@ fn a_browser_draws_it_all_without_a_complaint() {
     assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
+/// Pixels of the page's height in the picture of the book.
+const SCREEN: f64 = 1_400.0;
+
 /// A picture of all of the page shows something of each part. `cargo xtask pictures` names a folder for it.
 #[test]
 fn its_picture_has_every_part() {
@@ -238,7 +241,9 @@ fn its_picture_has_every_part() {
     let sides = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
     assert!(sides[0] == 1_100 && sides[1] > 2_000, "{sides:?}");
     if let Some(folder) = std::env::var_os("COTENANT_PICTURES") {
-        std::fs::write(std::path::Path::new(&folder).join("page.png"), png).unwrap();
+        // What a screen shows of it: the picture of the book is not as long as the page.
+        let screen = browser.whole(SCREEN);
+        std::fs::write(std::path::Path::new(&folder).join("page.png"), screen).unwrap();
     }
 }
 

@@ -32,6 +32,8 @@ const ENVIRONMENT: u64 = 128 << 10;
 pub struct Resident {
     /// Start time in clock ticks since boot: together with the id it identifies the process.
     pub start_ticks: u64,
+    /// Resident memory at the last look, bytes.
+    pub resident: u64,
     /// Process id of its parent.
     pub parent: u32,
     /// Its process group.
@@ -153,6 +155,7 @@ impl Census {
         if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
             known.looks = known.looks.saturating_add(1);
             (known.parent, known.group, known.session) = (stat.ppid, stat.pgrp, stat.session);
+            known.resident = resident(stat);
             if known.looks > YOUNG && known.looks % THEN_EVERY != 0 && known.comm == stat.comm {
                 return Some(known);
             }
@@ -173,6 +176,7 @@ impl Census {
         let called = program.as_ref().and_then(|program| called::by_kernel(&self.fs, pid, program, &stat.comm, before));
         Some(Resident {
             start_ticks: stat.start_ticks,
+            resident: resident(stat),
             parent: stat.ppid,
             group: stat.pgrp,
             session: stat.session,
@@ -251,6 +255,10 @@ impl Census {
     }
 }
 
+fn resident(stat: &TaskStat) -> u64 {
+    stat.resident_pages.saturating_mul(sys::page_size() as u64)
+}
+
 const SYSTEMD: &str = "name=systemd";
 
 /// Hierarchies of version 1 with Slurm's jobs; in the service manager's all of them are slurmd's.
@@ -284,6 +292,7 @@ mod tests {
             "{found:?}"
         );
         assert!(found.cgroup.starts_with('/'));
+        assert!(residents[&me].resident > 1 << 20, "{found:?}");
         eventually("it says so", || census.has_opted_out(child.id(), found).is_some());
         assert_eq!(census.has_opted_out(child.id(), found), Some(true));
         assert_eq!(census.has_opted_out(me, &residents[&me]), Some(false));

@@ -460,10 +460,12 @@ impl Excerpt {
             .iter()
             .take(LINES)
             .filter_map(|name| self.line(*name, Value::Goal, format!("goal of {}", self.called(*name)), Role::Goal))
+            .zip(&all)
+            .map(|(line, name)| line.about(&self.called(*name)))
             .collect();
         let same = goals.windows(2).all(|pair| pair[0].last() == pair[1].last());
         if same {
-            lines.extend(goals.into_iter().take(1).map(|goal| Line { name: "goal".to_owned(), ..goal }));
+            lines.extend(goals.into_iter().take(1).map(|goal| Line { name: "goal".to_owned(), of: None, ..goal }));
         } else {
             lines.extend(goals);
         }
@@ -482,6 +484,7 @@ impl Excerpt {
             ];
             let lines =
                 lines.into_iter().filter_map(|(of, called, role)| self.line(*name, of, called.to_owned(), role));
+            let lines = lines.map(|line| line.about(&self.called(*name)));
             let title = format!("p99 of {}", self.called(*name));
             let left_out = if i == 0 { all.len().saturating_sub(LATENCIES) } else { 0 };
             Plot { left_out, ..Plot::new(&format!("p99-{i}"), "goals", title, "seconds", lines.collect()) }

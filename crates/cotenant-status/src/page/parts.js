@@ -48,7 +48,12 @@ const Parts = (() => {
     return `${scaled(value, PLAIN)} ${unit}`.trim();
   };
   // Beside an axis there is little room.
-  const tick = (value, unit) => (unit === "share" ? `${Math.round(value * 100)} %` : unit === "cpus" ? String(+value.toFixed(2)) : text(value, unit).replace(/\.0+(?= |$)/, ""));
+  const tick = (value, unit) => {
+    if (unit === "share") return `${+(value * 100).toFixed(1)} %`;
+    if (unit === "cpus") return String(+value.toFixed(2));
+    // A unit that is a word stands in the key.
+    return text(value, unit === "seconds" || unit === "bytes_per_s" ? unit : "").replace(/\.0+(?= |$)/, "");
+  };
   const count = (n, what) => `${n} ${what}${n === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
   const signed = value => `${value < 0 ? "−" : "+"}${Math.abs(value * 100).toFixed(1)} %`;
 
@@ -75,7 +80,7 @@ const Parts = (() => {
   const COLOURS = 7;
   const given = new Map();
   const paint = history => {
-    const names = plot => plot.lines.filter(line => line.role === "plain").map(line => line.name);
+    const names = plot => plot.lines.filter(line => line.role === "plain").map(line => line.of ?? line.name);
     const all = new Set(history.plots.flatMap(names));
     for (const name of given.keys()) if (!all.has(name)) given.delete(name);
     // Those of the places first: they stand side by side, and are few enough for a colour each.
@@ -89,12 +94,14 @@ const Parts = (() => {
       });
     }
   };
-  const colourOf = line => {
+  const colourOf = (line, spec) => {
     if (line.role === "others") return "--others";
     if (line.role === "foreign") return "--foreign";
-    if (line.role === "goal") return "--goal";
+    // Each of several goals has the colour of its service.
+    const several = spec.lines.filter(other => other.role === "goal").length > 1;
+    if (line.role === "goal" && !several) return "--goal";
     if (line.role === "alone") return "--soft";
-    return `--c${given.get(line.name) ?? 0}`;
+    return `--c${given.get(line.of ?? line.name) ?? 0}`;
   };
   const DASHES = { goal: [8, 4], alone: [2, 4] };
 
@@ -127,10 +134,15 @@ const Parts = (() => {
     const times = () => now.spec.at_s ?? now.history.at_s;
     const values = at => now.spec.lines.map(line => `${line.name} ${text(line.values[at], now.spec.unit)}`);
     const tell = at => {
-      const index = at === null || at === undefined ? times().length - 1 : at;
+      const last = times().length - 1;
       now.spec.lines.forEach((line, i) => {
         const output = key.children[i]?.lastElementChild;
-        if (output) say(output, text(line.values[index], now.spec.unit));
+        if (!output) return;
+        // Of something that has ended, what it was last.
+        const known = line.values.findLastIndex(value => Number.isFinite(value));
+        const ended = (at === null || at === undefined) && known >= 0 && known < last;
+        const value = text(line.values[ended ? known : at ?? last], now.spec.unit);
+        say(output, ended ? `${value} at ${clock(times()[known], now.epoch)}` : value);
       });
     };
     const fill = () => {
@@ -156,7 +168,7 @@ const Parts = (() => {
       const lines = spec.stacked ? [...spec.lines].reverse() : spec.lines;
       const series = lines.map(line => {
         // Another section of a report may have given the colours anew by the time that this is drawn.
-        const own = colourOf(line);
+        const own = colourOf(line, spec);
         const ink = () => colour(own);
         return spec.stacked
           ? { width: 0.5, stroke: () => colour("--paper"), fill: ink, paths: uPlot.paths.stepped({ align: -1 }), points: { show: false } }
@@ -197,7 +209,8 @@ const Parts = (() => {
               return wide ? clock(at, 0).replace(/:\d\d$/, "") : clock(at, 0);
             }),
           },
-          { ...axis, size: 76, values: (_, splits) => splits.map(value => tick(value, spec.unit)) },
+          // As wide as its longest label.
+          { ...axis, size: (_, labels) => Math.max(40, ...(labels ?? []).map(label => label.length * 7 + 18)), values: (_, splits) => splits.map(value => tick(value, spec.unit)) },
         ],
         series: [{}, ...series],
         hooks: { setCursor: [plot => tell(plot.cursor.idx)] },
@@ -221,7 +234,7 @@ const Parts = (() => {
           plot.destroy();
         }
         const order = spec.lines.map(line => el("li", {},
-          el("span", { class: `swatch ${line.role}`, "data-colour": colourOf(line) }), `${line.name} `, el("output")));
+          el("span", { class: `swatch ${line.role}`, "data-colour": colourOf(line, spec) }), `${line.name} `, el("output")));
         order.forEach(item => {
           const swatch = item.firstElementChild;
           swatch.style.setProperty("--swatch", `var(${swatch.dataset.colour})`);

@@ -27,6 +27,7 @@ pub mod run;
 pub mod schedule;
 pub mod sharing;
 pub mod sim;
+pub mod slurm;
 pub mod status;
 pub mod top;
 pub mod topo;
@@ -151,6 +152,11 @@ pub enum Command {
     Pause(status::ServiceArgs),
     /// Let the daemon go on after a pause
     Resume(status::ServiceArgs),
+    /// Check whether the daemon knows the Slurm jobs of this node
+    ///
+    /// ✓ is right, ✗ is missing, with what to do, ? could not be checked. Run it as root while a job runs here. The
+    /// exit code is 1 if a step is missing. Changes nothing.
+    Slurm(slurm::Args),
     /// Show which CPUs share caches, cores and memory, and distances
     Topo(topo::Args),
     /// Show which processes share memory and belong near each other
@@ -276,6 +282,7 @@ pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Resu
         Command::Top(args) => top::run(args),
         Command::Pause(args) => status::pause(args),
         Command::Resume(args) => status::resume(args),
+        Command::Slurm(args) => slurm::run(args),
         Command::Cc(args) => cc::run(false, args.words.iter().cloned(), &definition()),
         Command::Cxx(args) => cc::run(true, args.words.iter().cloned(), &definition()),
         Command::Calibrate(args) => calibrate::run(args),

@@ -48,7 +48,7 @@ const RATES: &[(&str, &str, &str, &str)] = &[
     ("remote", "#Remote loads/s", "Loads from other nodes' memory", "loads/s"),
     ("faults", "#Page faults/s", "Page faults", "faults/s"),
     ("progress", "#Progress, units/s", "Progress as the program reports it", "units/s"),
-    ("asleep", "#Asleep, %", "Time asleep by naps", "% of the time"),
+    ("asleep", "#Throttled, %", "Throttled: time in naps", "% of the time"),
     ("limit", "#Limit, CPUs", "Limit of CPU time", "CPUs"),
 ];
 
@@ -483,7 +483,7 @@ impl Digest<'_> {
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
         blocks.push(Block::Part(Part { name: "places", still: Vec::new() }));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
-        let memory = still(plots, "memory")?;
+        let memory = self.still(plots, "memory")?;
         if !memory.is_empty() {
             blocks.push(Block::Heading("Memory".to_owned()));
             blocks.push(Block::Part(Part { name: "memory", still: memory }));
@@ -614,6 +614,7 @@ impl Digest<'_> {
         let line = |(k, (name, role)): (usize, (&str, Role))| {
             let value = |values: &[Option<f64>; 3]| values[k].map(|value| value * scale.unwrap_or(1.0));
             plots::Line::new(name.to_owned(), role, points.iter().map(|(_, values)| value(values)).collect())
+                .about(&self.app_name(app))
         };
         let lines = [("measured", Role::Plain), ("alone", Role::Alone), ("goal", Role::Goal)];
         let lines = lines.into_iter().enumerate().map(line).filter(|line| line.last().is_some()).collect();
@@ -664,11 +665,11 @@ impl Digest<'_> {
             }
             told.push(Block::Table(table));
         }
-        let still = still(plots, "goals")?;
+        let still = self.still(plots, "goals")?;
         if !still.is_empty() {
             told.push(Block::Part(Part { name: "goals", still }));
         }
-        let head = ["Application", "#Naps ordered", "#Carried out", "#Asleep, s", "#Limits set"];
+        let head = ["Application", "#Naps ordered", "#Naps carried out", "#Throttled, s", "#CPU limits set"];
         let mut table = Table::new("Throttled applications", &head);
         let apps: BTreeSet<AppId> = self.recorded.naps.apps().chain(self.limits.keys().copied()).collect();
         let end = Time::default() + Duration::from_secs_f64(self.span.1);
@@ -719,7 +720,7 @@ impl Digest<'_> {
             };
             let lines: Vec<Line> = places.iter().take(64).map(line).collect();
             let title = format!("Tasks that ran, by {}, over time", self.places.kind);
-            return figure::lines("places", &title, "tasks", &lines);
+            return figure::lines("places", &title, "tasks", &lines, &[]);
         }
         let shown: BTreeSet<usize> = self.spans.values().flatten().map(|stay| stay.place).collect();
         let order: Vec<usize> = shown.into_iter().collect();
@@ -748,22 +749,65 @@ impl Digest<'_> {
         figure::timeline("tasks", &title, &rows, &names, &spans, &marks)
     }
 
-    fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
-        // The applications that used most CPU have lines of their own, the others one together would be no rate of
-        // anything.
+    /// The plots of a part as figures, for pages without scripts.
+    fn still(&self, plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
+        let apps: Vec<String> = self.by_cpu().into_iter().map(|app| self.app_name(app)).collect();
+        let mut figures = Vec::new();
+        for plot in plots.plots.iter().filter(|plot| plot.part == part) {
+            let most = plot.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
+            let (unit, scale) = match plot.unit.as_str() {
+                "bytes_per_s" => ("B/s", 1.0),
+                "share" => ("%", 1e2),
+                "seconds" if most < 1e-3 => ("µs", 1e6),
+                "seconds" if most < 1.0 => ("ms", 1e3),
+                "seconds" => ("s", 1.0),
+                unit => (unit, 1.0),
+            };
+            let line = |line: &plots::Line| -> Line {
+                let at_s = plot.at_s.as_ref().unwrap_or(&plots.at_s);
+                let values = line.values.iter().map(|value| value.map(|value| value * scale));
+                (line.name.clone(), at_s.iter().copied().zip(values).collect())
+            };
+            let lines: Vec<Line> = plot.lines.iter().map(line).collect();
+            let colour = |line: &plots::Line| match line.role {
+                Role::Plain => {
+                    apps.iter().position(|app| app == line.of.as_ref().unwrap_or(&line.name)).unwrap_or_default()
+                }
+                Role::Goal => LINES - 1,
+                Role::Alone | Role::Others | Role::Foreign => LINES,
+            };
+            let colours: Vec<usize> = plot.lines.iter().map(colour).collect();
+            figures.extend(figure::lines(&plot.id, &plot.title, unit, &lines, &colours)?.map(Block::Figure));
+        }
+        Ok(figures)
+    }
+
+    /// The applications, the one that used most CPU first. Their colours are in this order in every figure.
+    fn by_cpu(&self) -> Vec<AppId> {
         let cpus = |app| self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[CPUS].0)).sum();
         let mut apps: Vec<(AppId, f64)> = self.apps.keys().map(|&app| (app, cpus(app))).collect();
         apps.sort_by(|a, b| b.1.total_cmp(&a.1));
+        apps.into_iter().map(|(app, _)| app).collect()
+    }
+
+    fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
+        // Some applications have lines of their own, the others one together would be no rate of anything.
+        let mut apps = self.by_cpu();
         let left_out = apps.len().saturating_sub(LINES);
         apps.truncate(LINES);
         let mut heading = Some(Block::Heading("Rates".to_owned()));
         for (rate, (name, _, title, unit)) in RATES.iter().enumerate() {
-            let line = |&(app, _): &(AppId, f64)| -> Line {
+            let line = |&app: &AppId| -> Line {
                 let point = |s: &Stretch| (s.at, self.mean(s, app, rate).map(|(sum, weight)| sum / weight));
                 (self.app_name(app), self.stretches.iter().map(point).collect())
             };
-            let lines: Vec<Line> = apps.iter().map(line).filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
-            if let Some(figure) = figure::lines(name, title, unit, &lines)? {
+            let known = |(_, line): &(usize, Line)| line.1.iter().any(|point| point.1.is_some());
+            let (colours, lines): (Vec<usize>, Vec<Line>) = apps.iter().map(line).enumerate().filter(known).unzip();
+            // Where nothing happened, the table says enough.
+            if lines.iter().flat_map(|line| &line.1).all(|point| point.1.is_none_or(|value| value == 0.0)) {
+                continue;
+            }
+            if let Some(figure) = figure::lines(name, title, unit, &lines, &colours)? {
                 blocks.extend(heading.take().into_iter().chain([Block::Figure(figure)]));
             }
         }
@@ -815,30 +859,6 @@ impl Digest<'_> {
         }
         blocks.push(Block::Table(table));
     }
-}
-
-/// The plots of a part as figures, for pages without scripts.
-fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
-    let mut figures = Vec::new();
-    for plot in plots.plots.iter().filter(|plot| plot.part == part) {
-        let most = plot.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
-        let (unit, scale) = match plot.unit.as_str() {
-            "bytes_per_s" => ("B/s", 1.0),
-            "share" => ("%", 1e2),
-            "seconds" if most < 1e-3 => ("µs", 1e6),
-            "seconds" if most < 1.0 => ("ms", 1e3),
-            "seconds" => ("s", 1.0),
-            unit => (unit, 1.0),
-        };
-        let line = |line: &plots::Line| -> Line {
-            let at_s = plot.at_s.as_ref().unwrap_or(&plots.at_s);
-            let values = line.values.iter().map(|value| value.map(|value| value * scale));
-            (line.name.clone(), at_s.iter().copied().zip(values).collect())
-        };
-        let lines: Vec<Line> = plot.lines.iter().map(line).collect();
-        figures.extend(figure::lines(&plot.id, &plot.title, unit, &lines)?.map(Block::Figure));
-    }
-    Ok(figures)
 }
 
 /// Interference: a row for each victim, a column for each aggressor; a list if these are too many.

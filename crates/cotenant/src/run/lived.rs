@@ -133,6 +133,16 @@ impl Times {
 }
 
 impl AppTimes {
+    /// Whether its waits are those of all its threads.
+    pub fn tells_waits(&self) -> bool {
+        self.waiting.is_some() && !self.short
+    }
+
+    #[cfg(test)]
+    pub fn for_test(name: &str, cpus: f64, waiting: Option<f64>, behind: Vec<Behind>) -> Self {
+        Self { name: name.to_owned(), cpus, waiting, behind, short: false }
+    }
+
     /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
         let Self { name, cpus, waiting, behind, short, brief } = self;

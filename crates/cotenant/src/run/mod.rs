@@ -4,6 +4,7 @@
 //! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
 //! the same for all.
 
+mod learnt;
 pub(crate) mod lived;
 pub(crate) mod one;
 pub(crate) mod progress;
@@ -234,6 +235,7 @@ impl<'a> Run<'a> {
             signal,
             usage: seen,
             notes,
+            learnt: None,
             failed: ended.err().map(|why| (why, remedy)),
         })
     }

@@ -1,5 +1,6 @@
 //! Runs of one application: a started command, or running programs.
 
+use super::learnt::Known;
 use super::summary::{self, Summary};
 use super::{Observer, Run, recorder, targets};
 use anyhow::{Result, bail};
@@ -47,9 +48,18 @@ pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<
         }
     };
     let decides = setup.mode != Mode::Observe && setup.policy() == "auto";
-    if let Some(why) = little_to_choose(&setup.topology).filter(|_| decides) {
-        summary.notes.push(format!("on this machine policy auto {why}"));
-    }
+    summary.learnt = summary.lived.first().and_then(|program| {
+        let known = Known {
+            program,
+            others: summary.usage.during.as_ref(),
+            topology: &setup.topology,
+            little_to_choose: little_to_choose(&setup.topology).is_some(),
+            seconds: summary.seconds,
+            moves: summary.tally.moves,
+            decides,
+        };
+        known.sentence()
+    });
     summary::report(&summary, &args.output)?;
     summary.exit()
 }

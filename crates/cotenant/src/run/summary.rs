@@ -93,6 +93,9 @@ pub(crate) struct Summary {
     #[serde(skip)]
     pub signal: Option<i32>,
     pub notes: Vec<String>,
+    /// What the run of one program taught, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learnt: Option<String>,
     /// Why the loop ended early, and the state of the programs.
     #[serde(skip)]
     pub failed: Option<(HostError, &'static str)>,
@@ -201,6 +204,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         tell(format_args!("note: {note}"));
     }
     summary.recording.iter().for_each(tell);
+    summary.learnt.iter().for_each(tell);
     Ok(())
 }
 

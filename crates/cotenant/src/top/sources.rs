@@ -11,21 +11,21 @@ use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::{bounded, sys, worker};
+use cotenant_linux::{address_space, bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config, Ctx};
-use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
+use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, proc_text, text};
 use cotenant_policies::None as Nobody;
 use cotenant_record::{Header, RecordedRound, Tail};
 use cotenant_setup::settings;
-use cotenant_status::picture::{self, Moment, Picture};
+use cotenant_status::picture::{self, From, Moment, Picture, Pressure};
 use cotenant_status::status::{ServiceStatus, Status};
 use cotenant_status::watch::Watch;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two pictures of a live source, and the window for CPU time.
 const EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +36,9 @@ const RECORDED: Duration = Duration::from_millis(250);
 /// Time between two samples of this process, and between two looks for applications.
 const INTERVAL: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(2);
+
+/// The wait of a single picture for causes of waits.
+const PATIENCE: Time = Time::from_millis(3_500);
 
 /// Moments of a recording that are kept; of a longer one, every second, fourth, … round.
 const MOMENTS: usize = 1_000;
@@ -114,9 +117,15 @@ impl Live {
 
 /// Queries the daemon repeatedly; it may be restarted meanwhile.
 fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<News>) {
+    let (mut shortage, mut commands) = (Shortage::default(), Commands::default());
     loop {
         let news = match ask::<Status>(socket, Request::Status) {
-            Ok(status) => News::Picture(Box::new(Picture::of_status(topology, &status))),
+            Ok(status) => {
+                let mut picture = Picture::of_status(topology, &status);
+                picture.pressure = shortage.look();
+                commands.fill(&mut picture.services);
+                News::Picture(Box::new(picture))
+            }
             Err(why) => News::Trouble(chain(&why)),
         };
         if to.send(news).is_err() || first {
@@ -143,6 +152,8 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
     let (policy, config) = (Nobody, Config { interval: INTERVAL, ..Config::default() });
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    let (mut shortage, mut commands) = (Shortage::default(), Commands::default());
+    shortage.look();
     let mut looked = None;
     loop {
         if looked.is_none_or(|looked| host.now() - looked >= LOOK) {
@@ -160,9 +171,60 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
         if watch.cpus().is_empty() {
             continue; // the first second is not over
         }
-        let picture = Box::new(seen(&topology, &host, &watch, &roster));
+        let mut picture = Box::new(seen(&topology, &host, &watch, &roster));
+        picture.pressure = shortage.look();
+        commands.fill(&mut picture.services);
+        // BPF takes a moment to load; until then causes of waits are not known.
+        let is_early = first && sys::euid() == 0 && host.now() < PATIENCE && picture::is_blind(&picture.services);
+        if is_early {
+            continue;
+        }
         if to.send(News::Picture(picture)).is_err() || first {
             return Ok(());
+        }
+    }
+}
+
+/// The shortage of this machine since the previous look.
+#[derive(Default)]
+struct Shortage(Option<(Instant, [Option<u64>; 3])>);
+
+impl Shortage {
+    /// `None` at the first look, and where nothing is counted.
+    fn look(&mut self) -> Option<Pressure> {
+        let read = |of: &str| {
+            let text = bounded::read(format!("/proc/pressure/{of}"), bounded::Limit::Value).ok()?;
+            proc_text::pressure_us(&text).ok()
+        };
+        let (at, now) = (Instant::now(), ["cpu", "io", "memory"].map(read));
+        let (since, before) = self.0.replace((at, now))?;
+        let share = |i: usize| {
+            let short = Duration::from_micros(now[i]?.checked_sub(before[i]?)?);
+            Some((short.as_secs_f64() / (at - since).as_secs_f64()).min(1.0))
+        };
+        let pressure = Pressure { cpu: share(0), io: share(1), memory: share(2) };
+        (pressure != Pressure::default()).then_some(pressure)
+    }
+}
+
+/// Command lines of services, each read once.
+#[derive(Default)]
+struct Commands(BTreeMap<(u32, String), String>);
+
+impl Commands {
+    /// Characters that are kept.
+    const MOST: usize = 1_000;
+
+    fn fill(&mut self, services: &mut [ServiceStatus]) {
+        let mut before = std::mem::take(&mut self.0);
+        for service in services {
+            let Some(pid) = service.pid else { continue };
+            let key = (pid, service.name.clone());
+            // One that did not answer is asked again.
+            let read = || text::within(&address_space::command_line(pid).join(" "), Self::MOST).into_owned();
+            let command = before.remove(&key).filter(|known| !known.is_empty()).unwrap_or_else(read);
+            service.command = (!command.is_empty()).then(|| command.clone());
+            self.0.insert(key, command);
         }
     }
 }
@@ -201,18 +263,14 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
     let services: Vec<ServiceStatus> = roster
         .iter()
         .map(|(name, (service, app))| {
-            let known = ServiceStatus {
-                name: name.clone(),
-                uid: service.uid,
-                processes: service.processes,
-                ..ServiceStatus::default()
-            };
-            watch.fill(*app, known)
+            let known = ServiceStatus { name: name.clone(), uid: service.uid, ..ServiceStatus::default() };
+            watch.fill(*app, service.crew.fill(known))
         })
         .collect();
     let uptime = host.now().as_secs_f64();
     let cost = sys::own_cpu_time().as_secs_f64() / uptime.max(1.0) * 100.0;
-    let whose = if sys::euid() == 0 { "" } else { "your " };
+    let root = sys::euid() == 0;
+    let whose = if root { "" } else { "your " };
     let programs = count(services.len() as u64, "program");
     Picture {
         source: format!("no daemon, own look at {whose}{programs}, own cost {cost:.2} % of a CPU"),
@@ -220,7 +278,9 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
         state: picture::state(&services, None),
         at_s: uptime,
         moment: None,
+        pressure: None,
         packages: picture::packages(topology, &watch.cpus(), &services),
+        unknown: picture::unknown(&services, From::Own { root }),
         services,
         interference: watch.interference(),
         last: picture::last(&watch.last()),
@@ -346,6 +406,7 @@ impl<'a> Film<'a> {
     fn picture(&self, sample: &Sample) -> Picture {
         let (watch, policies) = (&self.recorded.watch, self.recorded.policies.join(", "));
         let services = self.recorded.services(sample);
+        let simulated = self.header.host.tier == "simulated";
         let did = match self.header.mode {
             Mode::Observe => "observed".to_owned(),
             Mode::Advise => format!("advised by {policies}"),
@@ -357,7 +418,10 @@ impl<'a> Film<'a> {
             state: picture::state(&services, None),
             at_s: sample.at.as_secs_f64(),
             moment: None,
+            pressure: None,
             packages: picture::packages(&self.header.topology, &watch.cpus(), &services),
+            // A simulation knows all that it counts.
+            unknown: if simulated { Vec::new() } else { picture::unknown(&services, From::Recording) },
             services,
             interference: watch.interference(),
             last: picture::last(&watch.last()),

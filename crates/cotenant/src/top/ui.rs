@@ -2,6 +2,7 @@
 
 use cotenant_status::picture::Picture;
 use cotenant_status::status::ServiceStatus;
+use cotenant_status::verdict::Verdict;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
@@ -20,6 +21,66 @@ pub(super) enum Page {
     Service(String),
     /// One of its threads.
     Thread(String, u32),
+    /// The keys and columns.
+    Help,
+}
+
+/// The order of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    #[default]
+    Cpus,
+    Waits,
+    Memory,
+    Goal,
+    Name,
+}
+
+impl Order {
+    /// All of them, each with its key and its name.
+    pub const ALL: [(Self, char, &'static str); 5] = [
+        (Self::Cpus, 'c', "CPUs"),
+        (Self::Waits, 'w', "waits"),
+        (Self::Memory, 'm', "memory"),
+        (Self::Goal, 'g', "goals"),
+        (Self::Name, 'n', "name"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(order, ..)| *order == self).map_or("", |(_, _, name)| name)
+    }
+
+    fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|(order, ..)| *order == self).unwrap_or_default();
+        Self::ALL[(at + 1) % Self::ALL.len()].0
+    }
+
+    /// What is listed first has the lowest. Values are in steps that a look can distinguish, so that services keep
+    /// their places.
+    fn of(self, service: &ServiceStatus) -> i64 {
+        let steps = |value: Option<f64>, step: f64| -(value.unwrap_or_default() / step).round() as i64;
+        match self {
+            Self::Cpus => steps(service.cpus, 0.01),
+            Self::Waits => steps(service.waiting, 0.01),
+            Self::Memory => steps(service.resident_bytes.map(|bytes| bytes as f64), 1e6),
+            Self::Goal => match (service.goal, service.verdict) {
+                (_, Some(Verdict::Missed)) => 0,
+                (_, Some(Verdict::Kept | Verdict::AtGoal)) => 2,
+                (Some(_), _) => 1,
+                (None, _) => 3,
+            },
+            Self::Name => 0,
+        }
+    }
+}
+
+/// A row of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// What is around the services from here on, of which there are so many; they are listed from this index on.
+    Head(usize, usize),
+    /// A service, by its index in the list.
+    Service(usize),
 }
 
 /// The user's selection.
@@ -31,7 +92,9 @@ pub(super) struct Ui {
     /// Whether the keys are shown: not on paper.
     pub keys: bool,
     pub paused: bool,
-    pub by_name: bool,
+    pub order: Order,
+    /// Whether services are below what is around them.
+    pub tree: bool,
     pub filter: String,
     /// Whether keys are characters of the filter.
     pub typing: bool,
@@ -72,18 +135,39 @@ impl Ui {
     pub fn listed<'a>(&self, picture: &'a Picture) -> Vec<&'a ServiceStatus> {
         let filter = self.filter.to_lowercase();
         let is_wanted = |service: &&ServiceStatus| {
-            let words = [&*service.name, &service.rule, service.class.name(), &service.policy];
+            let command = service.command.as_deref().unwrap_or_default();
+            let words =
+                [&*service.name, &service.rule, service.class.name(), &service.policy, &service.within, command];
             words.iter().any(|word| word.to_lowercase().contains(&filter))
         };
         let mut listed: Vec<&ServiceStatus> = picture.services.iter().filter(is_wanted).collect();
-        if self.by_name {
-            listed.sort_by(|a, b| a.name.cmp(&b.name));
-        } else {
-            // In steps that a look can distinguish, so that idle services keep their places.
-            let steps = |service: &ServiceStatus| (service.cpus.unwrap_or_default() * 100.0).round() as i64;
-            listed.sort_by(|a, b| steps(b).cmp(&steps(a)).then_with(|| a.name.cmp(&b.name)));
+        listed.sort_by(|a, b| self.order.of(a).cmp(&self.order.of(b)).then_with(|| a.name.cmp(&b.name)));
+        if self.tree {
+            // What is around the first one comes first.
+            let mut places: Vec<&str> = Vec::new();
+            for service in &listed {
+                if !places.contains(&&*service.within) {
+                    places.push(&service.within);
+                }
+            }
+            listed.sort_by_key(|service| places.iter().position(|place| *place == service.within));
         }
         listed
+    }
+
+    /// The rows of the list.
+    pub fn rows(&self, listed: &[&ServiceStatus]) -> Vec<Row> {
+        if !self.tree {
+            return (0..listed.len()).map(Row::Service).collect();
+        }
+        let mut rows = Vec::new();
+        let mut at = 0;
+        for chunk in listed.chunk_by(|a, b| a.within == b.within) {
+            rows.push(Row::Head(at, chunk.len()));
+            rows.extend((at..at + chunk.len()).map(Row::Service));
+            at += chunk.len();
+        }
+        rows
     }
 
     /// The index of the selected service in the list.
@@ -121,14 +205,14 @@ impl Ui {
                     self.page = Page::Thread(name.clone(), thread.tid);
                 }
             }
-            Page::Thread(..) => {}
+            Page::Thread(..) | Page::Help => {}
         }
     }
 
     fn close(&mut self) {
         self.page = match std::mem::take(&mut self.page) {
             Page::Thread(name, _) => Page::Service(name),
-            Page::Service(_) => Page::All,
+            Page::Service(_) | Page::Help => Page::All,
             Page::All => {
                 self.filter.clear();
                 Page::All
@@ -171,9 +255,7 @@ impl Ui {
             return;
         }
         let listed = self.listed(picture);
-        if row >= listed.len() {
-            return;
-        }
+        let Some(Row::Service(row)) = self.rows(&listed).get(row).copied() else { return };
         if self.chosen.is_some() && self.chosen_of(&listed) == row {
             self.open(picture);
         } else {
@@ -225,7 +307,13 @@ impl Ui {
             KeyCode::Char('/') => (self.typing, self.page) = (true, Page::All),
             // A recording does not advance by itself.
             KeyCode::Char(' ') if picture.moment.is_none() => self.paused = !self.paused,
-            KeyCode::Char('s') => self.by_name = !self.by_name,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('t') => self.tree = !self.tree,
+            KeyCode::Char('?') => self.page = if self.page == Page::Help { Page::All } else { Page::Help },
+            KeyCode::Char(c) => match Order::ALL.into_iter().find(|(_, key, _)| *key == c) {
+                Some((order, ..)) => self.order = order,
+                None => return Act::None,
+            },
             _ => return Act::None,
         }
         Act::Draw

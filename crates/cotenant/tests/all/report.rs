@@ -255,10 +255,10 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     let text = page(&folder, &[&corpus("qos-steady-latency")]);
     has(
         &text,
-        &["Goal and throttling", "goal 95 %", "p99 ", "(alone ", ", goal ", "not judged: ", "Time asleep by naps"],
+        &["Goal and throttling", "goal 95 %", "p99 ", "(alone ", ", goal ", "not judged: ", "Throttled: time in naps"],
     );
     let text = page(&folder, &[&corpus("qos-outside")]);
-    has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
+    has(&text, &["Throttled applications", "Naps carried out", "% of the time", ", naps); "]);
 }
 
 /// Where others fill the machine no goal is judged, as the run itself said; earlier releases recorded nothing of them.

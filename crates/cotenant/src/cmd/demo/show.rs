@@ -99,35 +99,37 @@ fn simulated(simulated: &Simulated) -> impl Iterator<Item = [String; 4]> {
     simulated.apps.iter().map(app)
 }
 
-/// The same as a page.
+/// A p99 up to this multiple of that alone is good.
+const GOOD: f64 = 2.0;
+
+/// The same as a page, about this machine alone.
 ///
 /// # Errors
 /// A failure of drawing; none is known.
 pub fn page(r: &Report<'_>) -> Result<String> {
-    let group = |phase: &&Phase, value: Option<f64>, ends: Option<(f64, f64)>| {
-        (phase.name.to_owned(), vec![value.map(|value| (value, ends))])
-    };
+    let group = |phase: &Phase, value: Option<f64>| (phase.name.to_owned(), vec![value.map(|value| (value, None))]);
     let ms = |seconds: f64| seconds * 1e3;
+    let alone = r.phases.first().map_or(0.0, |phase| phase.server.p99_s);
     let p99s = r.phases.iter().map(|phase| {
         let [low, high] = phase.server.p99_interval_s.map(ms);
-        group(phase, Some(ms(phase.server.p99_s)), Some((low, high)))
+        let bar = Some((ms(phase.server.p99_s), Some((low, high))));
+        let is_good = phase.server.p99_s <= GOOD * alone;
+        (phase.name.to_owned(), if is_good { vec![bar, None] } else { vec![None, bar] })
     });
-    let cpus = r.phases.iter().map(|phase| group(phase, phase.batch_cpus, None));
+    let goodness = ["up to twice as long as alone".to_owned(), "longer".to_owned()];
+    let cpus = r.phases.iter().map(|phase| group(phase, phase.batch_cpus));
     let series = [String::new()];
     let mut figures = page::Table::new(
         "The server's latencies, from when each question was due",
         &[HEADS[0], "#answers", "#p50", "#p99", HEADS[4]],
     );
     figures.rows = r.phases.iter().map(|phase| cells(phase).to_vec()).collect();
-    let policy = format!("#{}", r.simulated.policy);
-    let mut table = page::Table::new(placed(r.simulated), &["", "#threads", "#Linux", &policy]);
-    table.rows = simulated(r.simulated).map(|row| row.to_vec()).collect();
     let mut blocks: Vec<Block> = r.verdict.text.iter().cloned().map(Block::Text).collect();
     let p99s =
-        figure::bars("p99", "p99 of the server, with its 95 % interval", "ms", &series, &p99s.collect::<Vec<_>>())?;
+        figure::bars("p99", "p99 of the server, with its 95 % interval", "ms", &goodness, &p99s.collect::<Vec<_>>())?;
     let cpus = figure::bars("cpus", "CPUs of the batch program", "CPUs", &series, &cpus.collect::<Vec<_>>())?;
     blocks.extend(p99s.into_iter().chain(cpus).map(Block::Figure));
-    blocks.extend([Block::Table(figures), Block::Table(table)]);
+    blocks.push(Block::Table(figures));
     blocks.push(Block::Heading(format!("What to try next on this machine ({})", r.outlook.machine)));
     blocks
         .push(Block::Facts(r.outlook.next[1..].iter().map(|step| (step.command.clone(), step.why.clone())).collect()));

@@ -40,16 +40,19 @@ fn place_colour(i: usize, of: usize) -> RGBAColor {
     mixed(&PLACES, i as f64 / (of - 1).max(1) as f64).to_rgba()
 }
 
-/// Values over time, from 0 up. `None` without a point.
+/// Values over time, from 0 up. `None` without a point. `colours`: that of each line by its number, else in their
+/// order.
 ///
 /// # Errors
 /// A failure of drawing; none is known.
-pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Option<Figure>> {
+pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line], colours: &[usize]) -> Result<Option<Figure>> {
+    let colour = |i: usize| colour(colours.get(i).copied().unwrap_or(i));
     let points = || lines.iter().flat_map(|(_, points)| points.iter().filter_map(|&(x, y)| Some((x, y?))));
     let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
     let y = y.start.min(0.0)..y.end.max(0.0) * 1.05;
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
-    let svg = canvas(230, lines.iter().map(|(name, _)| name), |area| {
+    let key = lines.iter().enumerate().map(|(i, (name, _))| (name.as_str(), colour(i).to_rgba()));
+    let svg = coloured(230, key, |area| {
         let mut chart = chart(area, (44, LEFT), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(5)
@@ -157,14 +160,16 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
             .y_label_formatter(&|y| short(y * unit_y))
             .y_desc(unit)
             .draw()?;
-        let width = 0.8 / series.len().max(1) as f64;
+        // Bars of one series or another, but never of two, stand in the middle.
+        let alone = groups.iter().all(|(_, bars)| bars.iter().flatten().count() < 2);
+        let width = 0.8 / if alone { 1.0 } else { series.len().max(1) as f64 };
         let low = chart.y_range().start;
         for (g, (label, bars)) in groups.iter().enumerate() {
             for (s, &(value, spread)) in bars.iter().enumerate().filter_map(|(s, bar)| Some((s, bar.as_ref()?))) {
                 if !drawable(value) {
                     continue;
                 }
-                let left = g as f64 + 0.1 + s as f64 * width;
+                let left = g as f64 + 0.1 + if alone { 0.0 } else { s as f64 * width };
                 let (from, to) = (left + width * 0.06, left + width * 0.94);
                 chart.draw_series(std::iter::once(Rectangle::new(
                     [(from, 0.0), (to, value / unit_y)],
@@ -228,7 +233,7 @@ mod tests {
         for a in values {
             for b in values {
                 let line = (long.clone(), vec![(0.0, Some(a)), (1.0, Some(b)), (1.0, None), (f64::NAN, Some(1.0))]);
-                lines("a", &long, "u", &[line.clone(), line]).unwrap();
+                lines("a", &long, "u", &[line.clone(), line], &[]).unwrap();
                 let group: Group = (long.clone(), vec![Some((a, Some((b, a)))), Some((b, None)), None]);
                 let names = [long.clone(), "b".into(), "c".into()];
                 bars("a", &long, "u", &names, &[group.clone(), group]).unwrap();
@@ -254,12 +259,13 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_no_figure_and_one_point_is_one() {
-        assert_eq!(lines("a", "t", "u", &[]).unwrap(), None);
-        assert_eq!(lines("a", "t", "u", &[("x".into(), vec![(0.0, None)])]).unwrap(), None);
+        assert_eq!(lines("a", "t", "u", &[], &[]).unwrap(), None);
+        assert_eq!(lines("a", "t", "u", &[("x".into(), vec![(0.0, None)])], &[]).unwrap(), None);
         assert_eq!(bars("a", "t", "u", &["s".into()], &[("g".into(), vec![None])]).unwrap(), None);
         assert_eq!(timeline("a", "t", &[], &[], &[], &[]).unwrap(), None);
-        let one =
-            lines("a", "<t>", "u", &[("x".into(), vec![(1.0, Some(0.0)), (2.0, Some(f64::NAN))])]).unwrap().unwrap();
+        let one = lines("a", "<t>", "u", &[("x".into(), vec![(1.0, Some(0.0)), (2.0, Some(f64::NAN))])], &[])
+            .unwrap()
+            .unwrap();
         assert!(one.inline("i").contains("<title id=\"i-t\">&lt;t&gt;</title>") && !one.inline("i").contains(INK_HEX));
         assert!(!one.file().contains(INK_HEX) && one.file().contains("fill=\"#FFFFFF\""));
     }

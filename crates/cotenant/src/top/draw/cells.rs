@@ -1,9 +1,13 @@
 //! Facts about a service, as short texts.
 
+use cotenant_cli::live_view::cut_middle;
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
 use cotenant_status::status::{Measured, ServiceStatus};
 use cotenant_status::verdict::Verdict;
+
+/// Characters of the main cause of its waits.
+const BEHIND: usize = 18;
 
 pub(super) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "?".to_owned(), text)
@@ -19,6 +23,20 @@ pub(super) fn kept(service: &ServiceStatus) -> String {
     }
     let missed = if misses(service) { "!" } else { "" };
     format!("{missed}{}", known(service.kept, percent))
+}
+
+/// What had most of the CPU while it waited.
+pub(super) fn behind(service: &ServiceStatus) -> String {
+    if service.waiting.is_none_or(|threads| threads < 0.01) {
+        return String::new();
+    }
+    service.behind.first().map_or_else(
+        || "?".to_owned(),
+        |most| {
+            let threads = format!("{:.2} ", most.threads);
+            format!("{threads}{}", cut_middle(&most.what, BEHIND - threads.len()))
+        },
+    )
 }
 
 /// Whether it surely misses its goal.

@@ -34,7 +34,7 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     for (i, line) in said.enumerate() {
         fact(pen, take(&mut room, 1), if i == 0 { "verdict" } else { "" }, &line, misses(service));
     }
-    for (label, value) in facts(service) {
+    for (label, value) in facts(service, width) {
         fact(pen, take(&mut room, 1), label, &value, false);
     }
     let learnt = service.learnt();
@@ -53,11 +53,34 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     drawn
 }
 
-/// Facts about a service, by label.
-fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
+/// The same in fewer lines, beside the list.
+pub(super) fn panel(pen: &mut Pen<'_>, service: &ServiceStatus, mut room: Rect) {
+    pen.head(take(&mut room, 1), &service.name, service.class.name());
+    let width = usize::from(room.width.saturating_sub(LABEL));
+    for (label, value) in facts(service, width) {
+        fact(pen, take(&mut room, 1), label, &value, false);
+    }
+    let shown = service.busiest.len().min(usize::from(room.height));
+    for thread in &service.busiest[..shown] {
+        pen.text(take(&mut room, 1), 0, &of_thread(thread), Style::new());
+    }
+}
+
+/// Facts about a service, by label, in lines of that width.
+fn facts(service: &ServiceStatus, width: usize) -> Vec<(&'static str, String)> {
     let cpus = known(service.cpus, |cpus| format!("{cpus:.2}"));
     let (threads, processes) = (count(service.threads as u64, "thread"), count(service.processes as u64, "process"));
     let mut facts = vec![("uses", format!("{cpus} CPUs with {threads} of {processes}, on CPUs {}", on(service)))];
+    if let Some(command) = &service.command {
+        let lines = wrapped(&clean(command), width.max(1));
+        let labels = std::iter::once("command").chain(std::iter::repeat(""));
+        facts.extend(labels.zip(lines).take(3));
+    }
+    if let Some(bytes) = service.resident_bytes {
+        let pid = service.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+        let within = if service.within.is_empty() { String::new() } else { format!(" in {}", service.within) };
+        facts.push(("memory", format!("{}B resident{pid}{within}", scaled(bytes as f64))));
+    }
     let rule = if service.rule.is_empty() { String::new() } else { format!("rule {}, ", service.rule) };
     if !service.policy.is_empty() || service.paused {
         facts.push(("managed", format!("{rule}policy {}", policy(service))));
@@ -112,20 +135,19 @@ fn threads(pen: &mut Pen<'_>, all: &[ThreadStatus], list: Rect) -> Drawn {
     let first = (chosen + 1).saturating_sub(height);
     for (i, thread) in all.iter().enumerate().skip(first).take(height) {
         let row = Rect { y: list.y + (i - first) as u16, height: 1, ..list };
-        let cpu = thread.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
-        let text = format!(
-            "{:>8}  {:<16}  CPU {cpu:<4}  {:>5.2} CPUs  may use {}",
-            thread.tid,
-            cut(&thread.name, 16),
-            thread.cpus,
-            thread.allowed
-        );
-        pen.text(row, 0, &text, Style::new());
+        pen.text(row, 0, &of_thread(thread), Style::new());
         if i == chosen && pen.ui.keys {
+            pen.text(row, 0, "▸", Style::new());
             pen.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
         }
     }
     Drawn { list, first }
+}
+
+fn of_thread(thread: &ThreadStatus) -> String {
+    let cpu = thread.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
+    let (name, ThreadStatus { tid, cpus, allowed, .. }) = (cut(&thread.name, 16), thread);
+    format!("{tid:>8}  {name:<16}  CPU {cpu:<4}  {cpus:>5.2} CPUs  may use {allowed}")
 }
 
 /// A thread of a service.

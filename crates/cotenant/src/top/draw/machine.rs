@@ -1,7 +1,7 @@
 //! The machine: a cell for each CPU if all fit, otherwise a letter for each.
 
 use super::cells::percent;
-use super::pen::{Pen, dim, take};
+use super::pen::{Pen, WIDE, dim, take};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
 use cotenant_status::picture::{Context, Domain, Package, Picture, Whose};
@@ -49,14 +49,15 @@ impl Machine {
 
     /// With a head, in the first lines.
     pub fn draw(self, pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
-        let busy = picture.busy().map_or_else(String::new, |busy| format!("{} busy", percent(busy)));
+        let busy = picture.busy().map(|busy| format!("{} busy", percent(busy)));
+        let end: Vec<String> = short(picture, room.width >= WIDE).into_iter().chain(busy).collect();
         let is_drawn = |letter: char| self.lines.iter().flatten().any(|(text, _)| text.contains(letter));
         let more = [(MANY, "services without a letter"), (UNKNOWN, "not known")];
         let more =
             more.into_iter().filter(|(letter, _)| is_drawn(*letter)).map(|(letter, of)| format!(", {letter} {of}"));
         let legend = format!(" ({OTHERS} others, {NOBODY} idle{})", more.collect::<String>());
         let legend = if self.lettered { legend } else { String::new() };
-        pen.head(take(room, 1), &format!("{}{legend}", picture.machine()), &busy);
+        pen.head(take(room, 1), &format!("{}{legend}", picture.machine()), &end.join(", "));
         for line in self.lines {
             let area = take(room, 1);
             let mut at = 0;
@@ -65,6 +66,19 @@ impl Machine {
             }
         }
     }
+}
+
+/// A shortage from which on it is told where there is little room.
+const MUCH: f64 = 0.05;
+
+/// `PSI cpu 96 %`: what the machine was short of; all of it where there is room.
+fn short(picture: &Picture, wide: bool) -> Option<String> {
+    let pressure = picture.pressure?;
+    let parts = [("cpu", pressure.cpu), ("io", pressure.io), ("memory", pressure.memory)];
+    let parts = parts.into_iter().filter_map(|(of, share)| Some((of, share?)));
+    let told = parts.filter(|(of, share)| wide || *of == "cpu" || *share >= MUCH);
+    let told: Vec<String> = told.map(|(of, share)| format!("{of} {}", percent(share))).collect();
+    (!told.is_empty()).then(|| format!("PSI {}", told.join(", ")))
 }
 
 /// Cores shown together, with their name. If each core has its own last-level cache, domains are irrelevant.

@@ -2,28 +2,32 @@
 //! text.
 
 mod cells;
+mod columns;
 mod details;
+mod help;
+mod hurts;
 mod machine;
 mod pen;
 #[cfg(test)]
 mod tests;
 
-use super::ui::{Drawn, Page, Ui};
-use cells::{kept, known, measured, memory, misses, on, percent, policy, told_by, within_goal};
+use super::ui::{Drawn, Order, Page, Row, Ui};
+use cells::misses;
+use columns::Plan;
 use cotenant_cli::live_view::{cut, cut_middle};
 use cotenant_cli::table::wrapped;
+use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
-use cotenant_status::hurts;
-use cotenant_status::picture::Picture;
-use cotenant_status::status::{self, ServiceStatus};
+use cotenant_status::picture::{self, Picture};
+use cotenant_status::status::ServiceStatus;
 use cotenant_status::verdict::Verdict;
-use pen::{Pen, bold, dim, take};
+use pen::{Pen, WIDE, bold, dim, take};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-/// Columns from which interference is beside the decisions.
-const WIDE: u16 = 120;
+/// A key, in place of which the filter stands.
+const FILTER: &str = "/ filter";
 
 /// Draws the selected part of a picture.
 pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) -> Drawn {
@@ -47,6 +51,10 @@ pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) 
             details::thread(&mut pen, picture, (name, *tid), room);
             Drawn::default()
         }
+        Page::Help => {
+            help::draw(&mut pen, picture, room);
+            Drawn::default()
+        }
     }
 }
 
@@ -67,25 +75,29 @@ fn keys(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
         pen.text(line, 0, &format!("filter: {}█  Enter keeps it, Esc clears it", ui.filter), bold());
         return;
     }
-    let order = if ui.by_name { "s by CPUs" } else { "s by name" };
+    let order = format!("s by {}", ui.order.name());
     let keys = match (&ui.page, picture.moment) {
-        (Page::All, None) => vec!["q quit", "↑↓ choose", "Enter details", "/ filter", order, "space pause"],
+        (Page::All, None) => {
+            vec!["q quit", "? help", "Enter details", FILTER, &order, "t tree", "space pause"]
+        }
         (Page::All, Some(_)) => {
-            vec!["q quit", "↑↓ choose", "Enter details", "/ filter", order, "←→ time", "[] ×10", "Home End"]
+            vec!["q quit", "? help", "Enter details", FILTER, &order, "t tree", "←→ time"]
         }
         (Page::Service(_), None) => vec!["q quit", "Esc back", "↑↓ choose", "Enter thread", "space pause"],
         (Page::Service(_), Some(_)) => vec!["q quit", "Esc back", "↑↓ choose", "Enter thread", "←→ time"],
         (Page::Thread(..), None) => vec!["q quit", "Esc back", "space pause"],
         (Page::Thread(..), Some(_)) => vec!["q quit", "Esc back", "←→ time"],
+        (Page::Help, _) => vec!["q quit", "Esc back"],
     };
     let mut at = 0;
     for key in keys {
+        if key == FILTER && !ui.filter.is_empty() {
+            at = pen.text(line, at, &format!("filter: {}", ui.filter), pen.alert()) + 2;
+            continue;
+        }
         let (name, does) = key.split_at(key.find(' ').unwrap_or(key.len()));
         at = pen.text(line, at, name, bold());
         at = pen.text(line, at, does, dim()) + 2;
-    }
-    if !ui.filter.is_empty() {
-        pen.text(line, at, &format!("filter: {}", ui.filter), pen.alert());
     }
 }
 
@@ -106,14 +118,26 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     machine.draw(pen, picture, &mut room);
 
     // Three heads; interference and decisions get some lines, and services what they need.
+    let listed_rows = pen.ui.rows(&listed).len();
     let wide = room.width >= WIDE;
     let lines = usize::from(room.height).saturating_sub(if wide { 2 } else { 3 });
-    let hurts = (status::waits(&picture.services).len() + picture.interference.len()).max(1).min((lines / 5).max(1));
+    let hurts = hurts::lines(picture).min((lines / 5).max(1));
     let least = if wide { hurts.max(lines / 4) } else { hurts + (lines / 4).max(1) };
-    let rows = (listed.len().max(1)).min(lines.saturating_sub(least).max(1));
+    let rows = (listed_rows.max(1)).min(lines.saturating_sub(least).max(1));
     let mut list = take(&mut room, rows as u16 + 1);
     let drawn = services(pen, picture, &listed, take(&mut list, 1), list);
-    if wide {
+    if room.width >= BESIDE.0 && room.height >= BESIDE.1 {
+        let left = Rect { width: room.width / 2, ..room };
+        let mut right = Rect { x: room.x + left.width + 1, width: room.width - left.width - 1, ..room };
+        if let Some(service) = listed.get(pen.ui.chosen_of(&listed)) {
+            details::panel(pen, service, take(&mut right, room.height * 3 / 5));
+        }
+        decisions(pen, picture, right);
+        let mut left = left;
+        let hurts = (hurts::lines(picture) as u16 + 1).min(left.height / 2);
+        interference(pen, picture, take(&mut left, hurts));
+        hurts::unknown(pen, picture, left);
+    } else if wide {
         let left = Rect { width: room.width * 2 / 5, ..room };
         let right = Rect { x: room.x + left.width + 1, width: room.width - left.width - 1, ..room };
         interference(pen, picture, left);
@@ -133,6 +157,9 @@ fn verdicts(pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
         Some(Verdict::Kept | Verdict::AtGoal) => 2,
         _ => 1,
     });
+    if let Some(suffers) = picture.suffers().filter(|_| judged.is_empty()) {
+        pen.text(take(room, 1), 0, &clean(&suffers), bold());
+    }
     let most = usize::from(room.height / 5).max(2);
     let (mut left, mut lines) = (judged.len(), 0);
     for service in judged {
@@ -149,105 +176,92 @@ fn verdicts(pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
         }
     }
     if left > 0 {
-        pen.text(take(room, 1), 0, &format!("and {left} more that have a goal: choose one"), dim());
+        pen.text(take(room, 1), 0, &format!("and {left} more with a goal: g lists them"), dim());
     }
 }
 
-/// A column of the services: its heading, width, and cells.
-struct Column {
-    head: &'static str,
-    width: usize,
-    cell: fn(&ServiceStatus) -> String,
-}
+/// The chosen service at the right of a large screen: from this many columns on, and of lines below the list.
+const BESIDE: (u16, u16) = (160, 16);
 
-/// The columns between the name and the end, as far as there is room; the second number is the width from which on a
-/// column is shown.
-const COLUMNS: &[(Column, u16)] = &[
-    (Column { head: "CLASS", width: 6, cell: |service| service.class.name().to_owned() }, 0),
-    (Column { head: "CPUS", width: 5, cell: |service| known(service.cpus, |cpus| format!("{cpus:.2}")) }, 0),
-    (Column { head: "WAITS", width: 5, cell: |service| known(service.waiting, |threads| format!("{threads:.2}")) }, 66),
-    (Column { head: "THREADS", width: 7, cell: |service| service.threads.to_string() }, 120),
-    (Column { head: "TOLD BY", width: 13, cell: told_by }, 106),
-    (Column { head: "NOW", width: 10, cell: |service| measured(service, |it| it.now) }, 60),
-    (Column { head: "ALONE", width: 9, cell: |service| measured(service, |it| it.alone) }, 92),
-    (Column { head: "GOAL", width: 9, cell: |service| measured(service, |it| it.goal) }, 92),
-    (Column { head: "SPEED KEPT", width: 10, cell: kept }, 50),
-    (Column { head: "IN GOAL", width: 7, cell: within_goal }, 90),
-    (Column { head: "THROTTLED", width: 9, cell: |service| service.throttled.map_or_else(String::new, percent) }, 66),
-    (Column { head: "MEMORY", width: 9, cell: memory }, 160),
-    (Column { head: "POLICY", width: 10, cell: policy }, 140),
-    (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 150),
-    (Column { head: "ON CPUS", width: 20, cell: on }, 176),
-];
-
-/// The services, of which the chosen one is seen.
+/// The services in the rows of the list, of which the chosen one is seen.
 fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], head: Rect, list: Rect) -> Drawn {
-    let columns: Vec<&Column> =
-        COLUMNS.iter().filter(|(_, from)| head.width >= *from).map(|(column, _)| column).collect();
-    let taken: usize = columns.iter().map(|column| column.width + 2).sum();
-    // A letter and a space before it.
-    let name = usize::from(head.width).saturating_sub(taken + 2).min(60);
-    pen.text(head, 0, &" ".repeat(usize::from(head.width)), bold().add_modifier(Modifier::REVERSED));
-    let line = |pen: &mut Pen<'_>, area: Rect, cells: &mut dyn FnMut(&Column) -> (String, Style)| {
-        let mut at = (name + 2) as u16;
-        for column in &columns {
-            let (text, style) = cells(column);
-            let cell = Rect {
-                x: area.x + at + 2,
-                width: (column.width as u16).min(area.width.saturating_sub(at + 2)),
-                ..area
-            };
-            pen.text_right(cell, &text, style);
-            at += column.width as u16 + 2;
-        }
-    };
-    let head_style = bold().add_modifier(Modifier::REVERSED);
+    let plan = Plan::new(listed, usize::from(head.width), pen.ui.order);
     let count = if listed.len() < picture.services.len() {
         format!("SERVICE ({} of {})", listed.len(), picture.services.len())
     } else {
         format!("SERVICE ({})", listed.len())
     };
-    pen.text(head, 2, &cut(&count, name), head_style);
-    line(pen, head, &mut |column| (column.head.to_owned(), head_style));
+    let style = bold().add_modifier(Modifier::UNDERLINED);
+    pen.text(head, 0, &" ".repeat(usize::from(head.width)), style);
+    pen.text(head, 2, &cut(&plan.marked(&count, Order::Name), plan.name), style);
+    plan.line(pen, head, &mut |column| (plan.marked(column.head, column.order), style));
+    if plan.command > 0 {
+        pen.text(head, plan.command_at(), "COMMAND", style);
+    }
     if listed.is_empty() {
         let text = if picture.services.is_empty() { "no service runs now" } else { "no service matches the filter" };
         pen.text(list, 2, text, dim());
     }
     let chosen = pen.ui.chosen_of(listed);
+    let rows = pen.ui.rows(listed);
+    let place = rows.iter().position(|row| *row == Row::Service(chosen)).unwrap_or_default();
     let height = usize::from(list.height);
-    let first = if height == 0 { 0 } else { (chosen + 1).saturating_sub(height) };
+    let first = if height == 0 { 0 } else { (place + 1).saturating_sub(height) };
     let letters = machine::letters(picture);
-    for (i, service) in listed.iter().enumerate().skip(first).take(height) {
-        let row = Rect { y: list.y + (i - first) as u16, height: 1, ..list };
+    for (i, row) in rows.iter().enumerate().skip(first).take(height) {
+        let line = Rect { y: list.y + (i - first) as u16, height: 1, ..list };
+        let index = match *row {
+            Row::Head(from, n) => {
+                let around = &listed[from..from + n];
+                let within = if around[0].within.is_empty() { "/" } else { &around[0].within };
+                pen.head(line, within, &sums(around));
+                continue;
+            }
+            Row::Service(index) => index,
+        };
+        let service = listed[index];
         let style = pen.class(service);
         let letter = letters.get(&*service.name).copied().unwrap_or(machine::MANY);
-        pen.text(row, 0, &letter.to_string(), style);
-        pen.text(row, 2, &cut_middle(&service.name, name), style);
+        pen.text(line, 0, &letter.to_string(), style);
+        pen.text(line, 2, &cut_middle(&service.name, plan.name), style);
         let alert = pen.alert();
-        line(pen, row, &mut |column| {
+        plan.line(pen, line, &mut |column| {
             let style = if column.head == "SPEED KEPT" && misses(service) { alert } else { style };
             ((column.cell)(service), style)
         });
-        if i == chosen && pen.ui.keys {
-            pen.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
+        if plan.command > 0 {
+            let command = Rect { width: line.width.min(plan.command_at() + plan.command as u16), ..line };
+            pen.text(command, plan.command_at(), service.command.as_deref().unwrap_or_default(), dim());
+        }
+        if index == chosen && pen.ui.keys {
+            pen.text(line, 1, "▸", style);
+            pen.buffer.set_style(line, Style::new().add_modifier(Modifier::REVERSED));
         }
     }
     Drawn { list, first }
 }
 
+/// `1.20 CPUs, 0.40 waiting, 1.2 GB`
+fn sums(services: &[&ServiceStatus]) -> String {
+    let sum = |of: fn(&ServiceStatus) -> Option<f64>| services.iter().filter_map(|it| of(it)).reduce(|a, b| a + b);
+    let cpus = sum(|it| it.cpus).map(|cpus| format!("{cpus:.2} CPUs"));
+    let waiting = sum(|it| it.waiting).map(|threads| format!("{threads:.2} waiting"));
+    let memory = sum(|it| it.resident_bytes.map(|bytes| bytes as f64)).map(|bytes| format!("{}B", scaled(bytes)));
+    [cpus, waiting, memory].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     pen.head(take(&mut room, 1), "who hurts whom", "");
-    let waits = status::waits(&picture.services);
-    if picture.interference.is_empty() && waits.is_empty() {
-        pen.text(room, 0, "nothing is known beyond doubt so far", dim());
-    }
-    for text in waits.iter().take(usize::from(room.height)) {
+    let all = hurts::all(picture);
+    for text in all.iter().take(usize::from(room.height)) {
         pen.text(take(&mut room, 1), 0, text, Style::new());
     }
-    for row in picture.interference.iter().take(usize::from(room.height)) {
-        let [loss, interval] = hurts::shares(row);
-        let text = format!("{} loses {loss} ({interval}) while {} runs", row.victim, row.aggressor);
-        pen.text(take(&mut room, 1), 0, &text, Style::new());
+    // What is least known comes first.
+    let blind = picture.unknown.first().filter(|_| picture::is_blind(&picture.services));
+    if let Some(it) = blind {
+        pen.text(take(&mut room, 1), 0, &format!("{} would tell {}", it.remedy, it.what), dim());
+    } else if all.is_empty() {
+        pen.text(take(&mut room, 1), 0, "nothing is known beyond doubt so far", dim());
     }
 }
 

@@ -8,6 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+/// Columns from which interference is beside the decisions.
+pub(super) const WIDE: u16 = 120;
+
 /// Takes the first lines of the remaining area.
 pub(super) fn take(room: &mut Rect, lines: u16) -> Rect {
     let lines = lines.min(room.height);
@@ -43,7 +46,7 @@ impl Pen<'_> {
     /// `─ title ───────── end ─`
     pub fn head(&mut self, line: Rect, title: &str, end: &str) {
         let width = usize::from(line.width);
-        let end = cut(end, width / 3);
+        let end = cut(end, width / 2);
         let end = if end.is_empty() { end } else { format!(" {end} ") };
         let title = format!(" {} ", cut(title, width.saturating_sub(end.chars().count() + 4)));
         let between = width.saturating_sub(title.chars().count() + end.chars().count() + 2);

@@ -1,7 +1,7 @@
 //! Screens of made-up machines, compared with text files.
 
 use super::super::text_of;
-use super::super::ui::{Act, Drawn, Page, Ui};
+use super::super::ui::{Act, Drawn, Order, Page, Ui};
 use super::draw;
 use cotenant_model::interference::Row;
 use cotenant_model::policy::{Bound, Statement};
@@ -9,7 +9,7 @@ use cotenant_model::testing::golden;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{Behind, CpuId, CpuSet};
 use cotenant_status::class::Class;
-use cotenant_status::picture::{self, Moment, Picture};
+use cotenant_status::picture::{self, Moment, Picture, Pressure};
 use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Why, WithinGoal,
 };
@@ -17,7 +17,7 @@ use cotenant_status::verdict::Verdict;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;
-use ratatui::style::Color;
+use ratatui::style::{Color, Modifier};
 use std::path::Path;
 
 /// The shown sizes.
@@ -45,6 +45,9 @@ fn services() -> Vec<ServiceStatus> {
         class: Class::High,
         policy: "none".to_owned(),
         processes: 9,
+        pid: Some(4700),
+        resident_bytes: Some(412_000_000),
+        within: "/system.slice".to_owned(),
         threads: 9,
         waiting: Some(0.25),
         behind: vec![Behind { what: "gzip".to_owned(), threads: 0.25, ..Behind::default() }],
@@ -87,6 +90,10 @@ fn services() -> Vec<ServiceStatus> {
         policy: "none".to_owned(),
         processes: 1,
         threads: 4,
+        pid: Some(815),
+        command: Some("/usr/bin/gzip -9 --keep /var/lib/postgresql/base.tar".to_owned()),
+        resident_bytes: Some(2_100_000),
+        within: "/user.slice/user-1000.slice/session-3.scope".to_owned(),
         cpus: Some(0.75),
         source: Some("io_bytes/s".to_owned()),
         speed: Some(8.2e7),
@@ -108,6 +115,7 @@ fn services() -> Vec<ServiceStatus> {
         name: "nginx.service".to_owned(),
         rule: "services".to_owned(),
         policy: "auto".to_owned(),
+        within: "/system.slice".to_owned(),
         processes: 3,
         threads: 3,
         cpus: Some(0.08),
@@ -153,6 +161,8 @@ fn four_cpus() -> Picture {
         state: String::new(),
         at_s: 93_780.0,
         moment: None,
+        pressure: Some(Pressure { cpu: Some(0.41), io: Some(0.0), memory: Some(0.02) }),
+        unknown: picture::unknown(&services, picture::From::Daemon),
         packages: picture::packages(&topology, &busy(&[0.93, 0.85, 0.1, 0.97]), &services),
         services,
         interference: vec![Row {
@@ -235,8 +245,50 @@ fn held(name: &str, picture: &Picture, ui: &Ui) {
     }
 }
 
+/// As a user sees their own programs without a daemon.
+fn own() -> Picture {
+    let program = |name: &str, cpus, waiting, resident: u64, command: &str| ServiceStatus {
+        name: name.to_owned(),
+        processes: 1,
+        threads: 2,
+        pid: Some(99),
+        command: Some(command.to_owned()),
+        resident_bytes: Some(resident),
+        within: "/user.slice/user-1000.slice/session-3.scope".to_owned(),
+        cpus: Some(cpus),
+        waiting: Some(waiting),
+        places: at(&[(0, cpus)]),
+        busiest: vec![thread(99, name, 0, cpus)],
+        ..ServiceStatus::default()
+    };
+    let services = vec![
+        program("redis-server", 0.21, 0.43, 14_200_000, "/usr/bin/redis-server 127.0.0.1:6379"),
+        program("xz", 1.7, 0.6, 690_000_000, "xz -9 -T2 --stdout /var/backups/all.tar"),
+        ServiceStatus {
+            within: "/user.slice/user-1000.slice".to_owned(),
+            ..program("bash", 0.0, 0.0, 5_100_000, "-bash")
+        },
+    ];
+    Picture {
+        source: "no daemon, own look at your 3 programs, own cost 0.60 % of a CPU".to_owned(),
+        at_s: 12.0,
+        pressure: Some(Pressure { cpu: Some(0.72), io: Some(0.0), memory: None }),
+        packages: picture::packages(
+            &synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(),
+            &busy(&[0.99, 0.97]),
+            &services,
+        ),
+        unknown: picture::unknown(&services, picture::From::Own { root: false }),
+        services,
+        ..Picture::default()
+    }
+}
+
 #[test]
 fn machines_and_services() {
+    held("own", &own(), &keyed());
+    held("tree", &own(), &Ui { tree: true, order: Order::Memory, ..keyed() });
+    held("help", &own(), &Ui { page: Page::Help, ..keyed() });
     held("four-cpus", &four_cpus(), &keyed());
     held("many-cpus", &many_cpus(), &keyed());
     held("nothing", &Picture { source: "looking for the first time".to_owned(), ..Picture::default() }, &keyed());
@@ -276,11 +328,43 @@ fn verdicts_are_not_cut() {
         assert!(words(&text).contains("service-2: missed: 53 % (49 to 57; goal 90 %)"), "{text}");
         assert!(first.starts_with("service-2: missed"), "{text}");
         assert_eq!(words(&text).contains(&format!("service-1: {long}")), width > 40, "there is no room: {text}");
-        assert!(text.contains("more that have a goal: choose one"), "{text}");
+        assert!(text.contains("more with a goal: g lists them"), "{text}");
         let page = Page::Service("service-1".to_owned());
         let details = text_of(&picture, &Ui { page, ..keyed() }, width, 24);
         assert!(words(&details).contains(&format!("verdict {long}")), "{details}");
     }
+}
+
+/// Columns of which nothing is known give their place to those that tell something.
+/// Holds daemon/top.
+#[test]
+fn without_a_daemon_no_column_is_empty() {
+    for width in [80, 120, 200] {
+        let text = text_of(&own(), &keyed(), width, 24);
+        let head = text.lines().find(|line| line.contains("SERVICE (3)")).unwrap();
+        assert!(
+            ["CLASS", "NOW", "SPEED KEPT", "THROTTLED", "POLICY"].iter().all(|gone| !head.contains(gone)),
+            "{text}"
+        );
+        assert!(["CPUS", "WAITS", "RSS"].iter().all(|there| head.contains(there)), "{text}");
+        assert_eq!(head.contains("COMMAND"), text.contains("redis-server 127"), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("redis-server waits most for a CPU: 0.43 threads"), "{text}");
+        assert!(text.contains("sudo cotenant top"), "what would tell more: {text}");
+    }
+    let chosen = text_of(&own(), &keyed(), 80, 24);
+    assert!(chosen.contains("x▸xz") && !chosen.contains("r▸"), "{chosen}");
+}
+
+/// Holds daemon/top.
+#[test]
+fn the_heading_and_the_chosen_row_look_different() {
+    let area = Rect { x: 0, y: 0, width: 80, height: 24 };
+    let mut buffer = Buffer::empty(area);
+    let drawn = draw(&own(), &keyed(), area, &mut buffer);
+    let style = |y: u16| buffer[(4, y)].modifier;
+    let (head, chosen) = (style(drawn.list.y - 1), style(drawn.list.y));
+    assert!(chosen.contains(Modifier::REVERSED) && !head.contains(Modifier::REVERSED));
+    assert!(head.contains(Modifier::UNDERLINED) && !style(drawn.list.y + 1).contains(Modifier::REVERSED));
 }
 
 #[test]
@@ -351,8 +435,13 @@ fn keys_choose_open_and_close() {
     assert_eq!(after(&[Down, Down, Up]).chosen.as_deref(), Some("backup.service"));
     assert_eq!(after(&[Char('j'), Char('j'), Char('k')]).chosen.as_deref(), Some("backup.service"));
     assert_eq!(after(&[Down; 9]).chosen.as_deref(), Some("mail.service"), "the last one");
-    let by_name = after(&[Char('s'), Down]);
+    let by_name = after(&[Char('n'), Down]);
     assert_eq!(by_name.chosen.as_deref(), Some("mail.service"), "the second by name");
+    assert_eq!(after(&[Char('s')]).order, Order::Waits);
+    assert_eq!(after(&[Char('s'); Order::ALL.len()]).order, Order::Cpus, "and around");
+    assert_eq!(after(&[Char('w'), Down, Char('c')]).chosen.as_deref(), Some("backup.service"), "it stays chosen");
+    assert_eq!((after(&[Char('?')]).page, after(&[Char('?'), Esc]).page), (Page::Help, Page::All));
+    assert_eq!(after(&[Char('?'), Char('?')]).page, Page::All);
     let database = || "postgresql@15-main.service".to_owned();
     assert_eq!(after(&[Enter]).page, Page::Service(database()));
     assert_eq!(after(&[Enter, Down, Enter]).page, Page::Thread(database(), 4712));
@@ -398,6 +487,11 @@ fn the_mouse_chooses_and_opens() {
     assert_eq!((ui.chosen.as_deref(), &ui.page), (Some("backup.service"), &Page::All));
     mouse(&mut ui, left, 1);
     assert_eq!(ui.page, Page::Service("backup.service".to_owned()));
+    let mut tree = Ui { tree: true, ..keyed() };
+    mouse(&mut tree, left, 0);
+    assert_eq!(tree.chosen, None, "that is what is around services");
+    mouse(&mut tree, left, 2);
+    assert_eq!(tree.chosen.as_deref(), Some("nginx.service"));
     mouse(&mut ui, MouseEventKind::Down(MouseButton::Right), 0);
     mouse(&mut ui, MouseEventKind::ScrollDown, 0);
     assert_eq!((ui.chosen.as_deref(), &ui.page), (Some("nginx.service"), &Page::All));
