@@ -53,7 +53,7 @@ pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_co
         let silent = terms.class == Class::High && terms.metric == MetricArg::default() && !reports(service);
         if silent {
             warnings.push(format!(
-                "rule {}: nothing tells how fast {} is; name a metric, or let it report progress",
+                "rule {}: the speed of {} is not reported; name a metric, or let it report progress",
                 rule.name, service.name
             ));
         }

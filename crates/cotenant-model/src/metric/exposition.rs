@@ -92,7 +92,7 @@ pub enum ScrapeError {
     #[error("the answer is not one number but has series; add #SERIES to the address, one of {0}")]
     Unnamed(String),
     /// A line is malformed.
-    #[error("line {line} of the answer is no sample: '{text}'")]
+    #[error("line {line} of the answer is not a sample: '{text}'")]
     Line {
         /// From 1.
         line: usize,
@@ -103,9 +103,7 @@ pub enum ScrapeError {
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
     /// A histogram without its last bucket.
-    #[error(
-        "'{0}' has no bucket le=\"+Inf\", so that nothing tells what lies above the others; ask the server's authors"
-    )]
+    #[error("'{0}' has no bucket le=\"+Inf\", so values above the others are unknown; ask the server's authors")]
     Open(String),
     /// Several histograms whose buckets have other bounds.
     #[error("the histograms '{name}' have buckets with different bounds; add labels until they are alike: {offers}")]

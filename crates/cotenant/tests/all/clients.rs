@@ -97,7 +97,7 @@ fn what_clients_wait_is_a_metric_of_ports_and_sockets() {
     let pipelining = Client::start(connect(), 2);
     let seen = run(&state, &of_port);
     let why = seen["why"].as_str().unwrap_or_default();
-    assert!(why.contains("came before the answer to the one before") && why.contains('%'), "{seen}");
+    assert!(why.contains("came before the previous answer") && why.contains('%'), "{seen}");
     drop(pipelining);
 }
 

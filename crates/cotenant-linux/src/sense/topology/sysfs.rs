@@ -36,15 +36,15 @@ impl Allowed {
         if let (Some(task), Some(cpuset)) = (&task, &cpuset)
             && (!task.is_subset(cpuset) || (may.is_some() && task != cpuset))
         {
-            let told = self.cpus.take().unwrap_or_default();
-            out.note(format!("the cpuset allows CPUs {told}, but this process may run on {task}; that is believed"));
+            let listed = self.cpus.take().unwrap_or_default();
+            out.note(format!("the cpuset allows CPUs {listed}, but this process may run on {task}; that is believed"));
         }
         if self.cpus.is_none() {
             self.cpus = task;
         }
         if self.mems.as_ref().is_some_and(|mems| !mems.intersects(nodes)) && !nodes.is_empty() {
-            let told = self.mems.take().unwrap_or_default();
-            out.note(format!("the cpuset allows memory nodes {told}, and there are {nodes}; that is not believed"));
+            let listed = self.mems.take().unwrap_or_default();
+            out.note(format!("the cpuset allows memory nodes {listed}, and there are {nodes}; that is not believed"));
         }
         if self.mems.is_none() {
             self.mems = of(self.task_mems.as_ref(), nodes);

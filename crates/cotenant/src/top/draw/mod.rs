@@ -236,10 +236,10 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
 }
 
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
-    pen.head(take(&mut room, 1), "who hurts whom", "");
+    pen.head(take(&mut room, 1), "interference", "");
     let waits = status::waits(&picture.services);
     if picture.interference.is_empty() && waits.is_empty() {
-        pen.text(room, 0, "nothing is known beyond doubt so far", dim());
+        pen.text(room, 0, "no loss proven so far", dim());
     }
     for text in waits.iter().take(usize::from(room.height)) {
         pen.text(take(&mut room, 1), 0, text, Style::new());
