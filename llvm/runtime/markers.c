@@ -14,7 +14,7 @@ COTENANT_CALLED void __cotenant_marked(void)
 {
     struct cotenant_marker *marker = &__cotenant_marker;
     marker->countdown = __cotenant_markers;
-    __cotenant_markers = INT64_MAX; /* nobody calls meanwhile; for ever, where there is no engine */
+    __cotenant_markers = INT64_MAX; /* no call meanwhile; for ever, where there is no engine */
     if (cotenant_marker_1) {
         cotenant_marker_1(marker);
         __cotenant_markers = marker->countdown;

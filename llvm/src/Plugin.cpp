@@ -16,7 +16,7 @@ namespace {
 // On a function: "later" where the linker is to do it, "done" where it is done.
 constexpr StringRef Mark = "cotenant-pass";
 
-// Functions in which somebody may call their way back to the same function, as far as the module shows it.
+// Functions in which a call may lead back to the same function, as far as the module shows it.
 SmallPtrSet<const Function *, 16> recursive(Module &M) {
   SmallPtrSet<const Function *, 16> Found;
   CallGraph Graph(M);

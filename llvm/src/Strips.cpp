@@ -194,7 +194,7 @@ static ConstantInt *lengthOf(Type *Counter, uint64_t Iterations, int64_t Step) {
   return ConstantInt::get(cast<IntegerType>(Counter), Iterations * static_cast<uint64_t>(std::abs(Step)));
 }
 
-// A copy of the loop as it is, for whoever enters it for a strip or less: the usual case of inner loops, which then pay for one question in
+// A copy of the loop as it is, for entries that take a strip or less: the usual case of inner loops, which then pay for one question in
 // front. What the code generator makes of a loop with strips may also be longer than what it makes of the loop alone.
 void Strips::copyForFew(const Strip &S) {
   AM.invalidate(F, PreservedAnalyses::none());

@@ -8,7 +8,7 @@ config.suffixes = [".ll", ".c", ".cpp"]
 config.excludes = ["Inputs"]
 config.test_source_root = os.path.dirname(__file__)
 config.environment["PATH"] = config.llvm_bin + os.pathsep + os.environ["PATH"]
-# Nobody's own settings.
+# Without the user's own settings.
 for name in ("COTENANT_PASS", "COTENANT_PASS_REGIONS"):
     config.environment.pop(name, None)
 config.substitutions += [

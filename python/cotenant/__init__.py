@@ -54,7 +54,7 @@ class Recording:
 
     Only its beginning stays in memory; each table is read from the file when it is asked for.
 
-    Raises ``OSError`` where the file cannot be read, and ``ValueError`` where it is no recording, or one of a newer
+    Raises ``OSError`` where the file cannot be read, and ``ValueError`` where it is not a recording, or one of a newer
     version.
     """
 
@@ -149,8 +149,8 @@ class Recording:
         ``policy`` is the recorded one by default; ``settings`` are by policy and key, as with ``--set``:
         ``{"sam": {"cooldown": True}}``.
 
-        Columns: those of :meth:`moves` but ``outcome``, and ``by``: ``both``, ``recorded`` or ``replayed``, whoever
-        asks for it.
+        Columns: those of :meth:`moves` but ``outcome``, and ``by``: ``both``, ``recorded`` or ``replayed``: the side
+        that orders it.
 
         Raises ``ValueError`` where a policy or a setting is unknown, or the recording lacks what the policy needs.
         """

@@ -221,11 +221,10 @@ impl Trial {
             let mut command = self.command(&cargo_program());
             command.args(["mutants", "--list", "--json", "--no-config", "--package", scope.package]);
             let output = command.args(scope.files.iter().flat_map(|file| ["--file", file])).output()?;
-            let told = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "cargo mutants --list failed for {}: {told}", scope.package);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "cargo mutants --list failed for {}: {errors}", scope.package);
             let listed: Vec<Value> = serde_json::from_slice(&output.stdout).context("cargo mutants --list --json")?;
-            let read =
-                listed.iter().map(|told| Mutant::read(scope, told).with_context(|| format!("no mutant: {told}")));
+            let read = listed.iter().map(|one| Mutant::read(scope, one).with_context(|| format!("no mutant: {one}")));
             all.extend(read.collect::<Result<Vec<_>>>()?);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));

@@ -121,7 +121,7 @@ impl Specification {
                 self.wrong.push(format!("{name}: {words} words, {WORDS} at most"));
             }
             if !sentence.ends_with('.') {
-                self.wrong.push(format!("{name}: is no sentence with a full stop"));
+                self.wrong.push(format!("{name}: is not a sentence with a full stop"));
             }
             if !sentences.insert(sentence) {
                 self.wrong.push(format!("{name}: says the same as another promise"));
@@ -296,7 +296,7 @@ mod tests {
         let long = format!("/// Promise run/a: {}end.", "word ".repeat(30));
         assert_eq!(test(&long), "run/a: 31 words, 30 at most");
         assert_eq!(test(&long.replacen("word ", "", 1)), "");
-        assert_eq!(test("/// Promise run/a: No end"), "run/a: is no sentence with a full stop");
+        assert_eq!(test("/// Promise run/a: No end"), "run/a: is not a sentence with a full stop");
         assert_eq!(test("/// Promise run/a: A.\n/// Promise run/a: B."), "a.rs:2: run/a is promised twice");
         assert_eq!(test("/// Promise run/a: A.\n/// Promise run/b: A."), "run/b: says the same as another promise");
         assert!(test("/// Promise sun/a: A.").starts_with("sun/a: is in none of the areas"));

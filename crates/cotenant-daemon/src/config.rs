@@ -286,7 +286,8 @@ impl Config {
             self.listen = address.map_err(|_| {
                 let place = at(listen.span().start);
                 usage(format!(
-                    "{place}: listen: '{text}' is no address with a port; give one such as 127.0.0.1:9844, or \"\" for none"
+                    "{place}: listen: '{text}' is not an address with a port; give one such as 127.0.0.1:9844, or \
+                     \"\" for none"
                 ))
             })?;
         }
@@ -639,7 +640,7 @@ mod tests {
         assert!(rules("{a,b{c,d}}*.service").is_ok());
         let text = "[[rule]]\nname = 'a'\nmatch = { unit = 'a.service' }\nclass = 'high'\nmetric = 'log:/x:['\n";
         let why = Config::empty("c".into()).take(Path::new("c"), text).unwrap_err().to_string();
-        assert!(why.starts_with("c:5:10: metric: '[' is no regular expression: "), "{why}");
+        assert!(why.starts_with("c:5:10: metric: '[' is not a regular expression: "), "{why}");
     }
 
     /// Who cannot read what was configured does not go on by what is left of it.

@@ -99,7 +99,7 @@ impl Containers {
             }
         };
         if told.len() > CONTAINERS {
-            remark(format!("{} containers were told; the first {CONTAINERS} are known", told.len()));
+            remark(format!("{} containers were reported; the first {CONTAINERS} are used", told.len()));
         }
         for told in told.into_iter().take(CONTAINERS) {
             let name = format!("{}/{}/{}", told.namespace, told.pod, told.container);
@@ -146,18 +146,18 @@ impl Container {
         // A top-level group contains far more than a container.
         let is_path = (2..=64).contains(&parts.len()) && cgroup.len() <= PATH && !cgroup.contains(char::is_control);
         if !is_path || parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
-            return Err(format!("'{cgroup}' is no path of a container's control group"));
+            return Err(format!("'{cgroup}' is not a path of a container's control group"));
         }
         for (what, name) in [("namespace", &namespace), ("pod", &pod), ("container", &container)] {
             if !is_name(name) {
-                return Err(format!("'{name}' is no name of a {what}"));
+                return Err(format!("'{name}' is not a name of a {what}"));
             }
         }
         let workload = workload.filter(|name| {
             // The prolog's marks replace characters other than letters, digits and hyphens.
             let is = is_name(&name.replace('_', "-"));
             if !is {
-                remark(format!("'{name}' is no name of a workload"));
+                remark(format!("'{name}' is not a name of a workload"));
             }
             is
         });

@@ -205,8 +205,10 @@ impl Control {
         // Permissions of shared folders are not changed.
         let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
         secure_dir(folder).map_err(|why| {
-            let text =
-                format!("{}, the folder of the socket: {why}; or name another one with --socket", folder.display());
+            let text = format!(
+                "the folder of the socket, {}: {why}; mend that, or name another socket with --socket",
+                folder.display()
+            );
             if is_transient(&why) { anyhow!(text) } else { usage(text) }
         })?;
         // A daemon that is stopped takes no more connections at some time, and is there all the same.

@@ -254,8 +254,8 @@ pub(crate) mod tests {
             for i in 0..10_000 {
                 tracing::info!("svc-{i} is managed");
             }
-            tracing::error!("another kind is told");
-            tracing::debug!("and what somebody has asked for");
+            tracing::error!("another kind is reported");
+            tracing::debug!("and what the log level asks for");
             limiter.sum_up(Instant::now() + MINUTE);
             limiter.sum_up(Instant::now() + 3 * MINUTE);
         });
@@ -263,7 +263,7 @@ pub(crate) mod tests {
         let told = lines.iter().filter(|line| line.starts_with("svc-")).count();
         assert_eq!(told, AT_ONCE as usize);
         let sum = "9488 more lines such as: svc-512 is managed";
-        assert_eq!(lines[told..], ["another kind is told", "and what somebody has asked for", sum]);
+        assert_eq!(lines[told..], ["another kind is reported", "and what the log level asks for", sum]);
     }
 
     #[test]

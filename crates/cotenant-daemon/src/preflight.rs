@@ -58,7 +58,7 @@ pub(crate) fn warnings(config: &Config, found: &BTreeMap<String, Service>, ask_c
         let chosen = may_choose.then(|| unnamed::metric(name, &pids, |source| format!("metric = \"{source}\"")));
         let (metric, note) = chosen.unwrap_or_default();
         if !metric.is_by_bpf() && !unnamed::reports(&pids) {
-            let unknown = || format!("nothing tells how fast {name} is; name a metric, or let it report progress");
+            let unknown = || format!("the speed of {name} is not reported; name a metric, or let it report progress");
             warnings.push(format!("rule {}: {}", rule.name, note.unwrap_or_else(unknown)));
         }
     }

@@ -57,7 +57,7 @@ pub(crate) enum Answer<T> {
 /// The request in a line, or the error.
 pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
     match serde_json::from_slice::<Envelope>(line) {
-        Err(why) => Err(format!("this is no request: {why}")),
+        Err(why) => Err(format!("this is not a request: {why}")),
         Ok(Envelope { version, .. }) if version != VERSION => {
             let ours = env!("CARGO_PKG_VERSION");
             Err(format!("the daemon is of version {ours}, which speaks another protocol"))

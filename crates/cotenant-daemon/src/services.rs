@@ -54,13 +54,17 @@ impl Service {
     pub fn ends_as(&self, now: &Self) -> Option<&'static str> {
         let in_group = |service: &Self| matches!(service.target, Target::Cgroup(_));
         if self.target != now.target && (in_group(self) || in_group(now)) {
-            return Some("its control group is another one");
+            return Some("its control group has changed");
         }
         if self.container != now.container {
             return Some("it is another container");
         }
-        let why =
-            if in_group(self) { "whether it can be throttled has changed" } else { "whom it starts is another's" };
+        let why = if in_group(self) {
+            "whether it can be throttled has changed"
+        } else {
+            "the processes that it starts \
+                 belong to another"
+        };
         (self.mixed != now.mixed).then_some(why)
     }
 

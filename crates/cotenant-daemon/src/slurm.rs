@@ -161,7 +161,7 @@ impl Slurm {
             Err(why) if why.kind() == io::ErrorKind::NotFound => Some(Table::default()),
             Err(_) => None,
         };
-        let remark = before.is_none().then(|| format!("{} is no table of ours; a new one is begun", file.display()));
+        let remark = before.is_none().then(|| format!("{} is not a table of ours; a new one is begun", file.display()));
         let node = bounded::host_name();
         let node: String = node.split('.').next().unwrap_or_default().chars().take(NAME).collect();
         let node = node.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_', "-");

@@ -4,7 +4,7 @@
 
 /* Two or more threads take turns at the same words (SAM §2.1): `knob` steps of computation, then one access to shared data. An access leaves
    the thread's id in a word that stands alone in its line and returns whose it was, so that a transfer is counted where one happened.
-   All threads visit the words in one order: whoever comes back to a word, the others have been there since.
+   All threads visit the words in one order: when a thread comes back to a word, the others have been there since.
    Unit: shared accesses. */
 void ck_coherence(struct ck_work *w)
 {

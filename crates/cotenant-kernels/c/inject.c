@@ -4,7 +4,7 @@
 #include <time.h>
 
 /* How far behind its schedule an injector may be before it gives up what it missed: bursts that catch up with a long pause would be a load that
-   nobody asked for. */
+   was not asked for. */
 #define SLACK_NS 10000000.0
 
 static uint64_t now_ns(void)

@@ -41,8 +41,8 @@ static inline int ck_ends(const struct ck_work *w)
     return atomic_load_explicit(w->stop, memory_order_relaxed) || (w->deadline_ns != UINT64_MAX && ck_too_late(w));
 }
 
-/* Books `done` units and says how many to do next: `batch` at most, 0 = end. Others are told once per batch, never per access. The thread looks
-   at the clock itself: where thousands wait for a CPU, whoever would tell it to stop waits for one, too. */
+/* Books `done` units and says how many to do next: `batch` at most, 0 = end. Others see the count once per batch, not per access. The thread looks
+   at the clock itself: where thousands wait for a CPU, a thread that would stop it waits for one, too. */
 static inline uint64_t ck_next(struct ck_work *w, uint64_t done, uint64_t batch)
 {
     w->units += done;

@@ -2,7 +2,6 @@
 
 use crate::caches::Caches;
 use crate::ffi::Body;
-use crate::table::KERNELS;
 
 /// The knob of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,16 +67,6 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// All kernels.
-    pub fn all() -> &'static [Self] {
-        KERNELS
-    }
-
-    /// The kernel of that name.
-    pub fn by_name(name: &str) -> Option<&'static Self> {
-        KERNELS.iter().find(|kernel| kernel.name == name)
-    }
-
     /// Default steps of computation between two shared accesses; `None` if the kernel does not share.
     pub fn default_compute(&self) -> Option<u64> {
         if let Knob::Compute(steps) = self.knob { Some(steps) } else { None }

@@ -6,6 +6,18 @@ use crate::ffi::{
 };
 use crate::kernel::{Check, Footprint, Kernel, Knob};
 
+impl Kernel {
+    /// All kernels.
+    pub fn all() -> &'static [Self] {
+        KERNELS
+    }
+
+    /// The kernel of that name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        KERNELS.iter().find(|kernel| kernel.name == name)
+    }
+}
+
 /// Bytes of the words that coherence kernels share: 64 words, each alone in its line (`c/coherence.c`).
 const SHARED_BYTES: u64 = 64 * 256;
 

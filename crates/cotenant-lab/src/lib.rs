@@ -4,6 +4,7 @@
 pub mod cluster_sim;
 pub mod follow;
 pub mod learning;
+mod means;
 pub mod reproduce;
 pub mod validate;
 

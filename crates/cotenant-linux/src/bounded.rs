@@ -3,8 +3,7 @@
 //!
 //! `clippy.toml` refuses unbounded reads. A file beyond its limit is an error.
 
-use crate::sys::SignalMask;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -64,35 +63,6 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
 /// The name of this machine; empty if it cannot be read.
 pub fn host_name() -> String {
     text("/proc/sys/kernel/hostname", Limit::Value).map_or_else(|_| String::new(), |name| name.trim().to_owned())
-}
-
-/// The text of a file named by a user: a regular file, or a pipe, for whose writer this waits.
-///
-/// # Errors
-/// As [`text`]; `InvalidInput` for other files.
-pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
-    given_text_if(path, |_| Ok(()))
-}
-
-/// The same with a check of the opened file.
-///
-/// # Errors
-/// As [`given_text`], and as `may`.
-pub fn given_text_if(path: impl AsRef<Path>, may: impl Fn(&Metadata) -> io::Result<()>) -> io::Result<String> {
-    let read = |path| {
-        let mut file = given(path)?;
-        may(&file.metadata()?)?;
-        rest_text(&mut file, Limit::Named)
-    };
-    if !path.as_ref().metadata()?.file_type().is_fifo() {
-        return read(path);
-    }
-    // A wait for a writer can be interrupted, even with signals blocked for programs to start.
-    let held = SignalMask::current();
-    SignalMask::outer().apply()?;
-    let text = read(path);
-    held.apply()?;
-    text
 }
 
 /// The text of a file named by another file: a regular one.
@@ -194,7 +164,7 @@ fn regular(path: impl AsRef<Path>, most: u64) -> io::Result<File> {
     let file = open(path)?;
     let meta = file.metadata()?;
     match () {
-        () if !meta.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+        () if !meta.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
         () if meta.len() > most => Err(too_large(most)),
         () => Ok(file),
     }
@@ -241,31 +211,8 @@ mod tests {
         assert_eq!(named_text(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
         let long = dir.path().join("long");
         File::create(&long).unwrap().set_len(PROGRAM + 1).unwrap();
-        for refused in [program(&long).map(drop), named_text(&long).map(drop), given_text(&long).map(drop)] {
+        for refused in [program(&long).map(drop), named_text(&long).map(drop)] {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::FileTooLarge);
         }
-    }
-
-    /// What a user names may be a pipe, whose writer may be slow; a device is refused before it is read.
-    #[test]
-    fn what_a_user_names_is_a_file_or_a_pipe() {
-        let dir = TempDir::new("bounded");
-        let pipe = dir.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let writer = std::thread::spawn({
-            let pipe = pipe.clone();
-            move || std::fs::write(pipe, "from a pipe").unwrap()
-        });
-        assert_eq!(given_text(&pipe).unwrap(), "from a pipe");
-        writer.join().unwrap();
-        for device in ["/dev/zero", "/dev/tty"] {
-            let why = given_text(device).unwrap_err().to_string();
-            assert_eq!(why, "it is neither a regular file nor a pipe", "{device}");
-        }
-        assert_eq!(given_text("/dev/null").unwrap(), "");
-        assert_eq!(given_text(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
-        dir.write("a", "text");
-        assert_eq!(given_text(dir.path().join("a")).unwrap(), "text");
-        assert_eq!(named_text(dir.path().join("a")).unwrap(), "text");
     }
 }

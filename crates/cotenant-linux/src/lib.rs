@@ -21,6 +21,7 @@ pub mod fsroot;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod given;
 pub mod host;
 pub mod notes;
 pub mod sense;

@@ -48,7 +48,7 @@ impl Notes {
 mod tests {
     use super::*;
 
-    /// A run of weeks goes on to say what is new.
+    /// New notes still find room after a run of weeks.
     #[test]
     fn of_too_many_those_go_that_were_said_longest_ago() {
         let mut notes = Notes::default();

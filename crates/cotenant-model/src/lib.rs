@@ -106,14 +106,13 @@ pub mod usage;
 pub mod view;
 pub mod waits;
 
-pub use action::{
-    Action, ActionOutcome, Decision, Effect, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit,
-};
+pub use action::{Action, ActionOutcome, Effect, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit};
 pub use cpuset::CpuSet;
 pub use histogram::Histogram;
 pub use host::{Host, Mode, Round, Wake};
 pub use ids::{AppId, CpuId, NodeId, TaskId, Time};
 pub use looks::{Look, Looks};
+pub use policy::Decision;
 pub use rule::{Owns, Rule};
 pub use sample::{AppSample, CpuSample, Direction, Moved, Pressure, Reading, Sample, TaskInfo, TaskSample};
 pub use signal::{Count, Counters, Signal};

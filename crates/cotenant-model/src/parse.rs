@@ -339,13 +339,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "min" => 60.0,
         "h" => 3_600.0,
-        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s, min or h, as in 100ms")),
+        _ => return Err(format!("'{unit}' is not a unit of time; use us, ms, s, min or h, as in 100ms")),
     };
     number
         .parse::<f64>()
         .ok()
         .and_then(|n| Duration::try_from_secs_f64(n * seconds).ok())
-        .ok_or_else(|| format!("'{text}' is no duration; write for example 100ms or 2s"))
+        .ok_or_else(|| format!("'{text}' is not a duration; write for example 100ms or 2s"))
 }
 
 #[cfg(test)]

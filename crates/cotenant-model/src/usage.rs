@@ -269,12 +269,12 @@ impl Usage {
 
 /// A sentence on a program that misses its goal even while low-priority programs pause.
 pub fn slowed_by_others(name: &str, usage: Option<&Usage>) -> String {
-    let who = match usage {
+    let cause = match usage {
         None => "what uses the CPUs is not known yet".to_owned(),
         Some(usage) if usage.others + usage.stolen >= LITTLE => usage.text(),
         Some(_) => "no other program is seen to use the CPUs; its own load or a disk may do it".to_owned(),
     };
-    format!("{name}: goal missed in pauses as well: {who}; not the low-priority programs, which run on")
+    format!("{name}: goal missed even while low-priority programs pause: {cause}; the low-priority programs run on")
 }
 
 /// Usage of the machine before a measurement, and meanwhile.
@@ -580,8 +580,12 @@ mod tests {
         let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9, waiting: None }];
         let usage = Usage { seconds: 1.0, of_cpus: 2, others: 1.9, programs, ..Usage::default() };
         let others = "1.9 of 2 CPUs by other programs: rustc 1.9";
-        let text =
-            |who| format!("db: goal missed in pauses as well: {who}; not the low-priority programs, which run on");
+        let text = |cause| {
+            format!(
+                "db: goal missed even while low-priority programs pause: {cause}; the low-priority \
+                             programs run on"
+            )
+        };
         assert_eq!(slowed_by_others("db", Some(&usage)), text(others));
         let nobody = "no other program is seen to use the CPUs; its own load or a disk may do it";
         assert_eq!(slowed_by_others("db", Some(&Usage::default())), text(nobody));

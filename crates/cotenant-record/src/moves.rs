@@ -138,14 +138,14 @@ impl Move {
                 self.lasts_s.map_or_else(|| "runs on".to_owned(), |lasts| format!("naps for {:.0} ms", lasts * 1e3))
             }
             Effect::CpuTime => self.permille.map_or_else(
-                || "as much CPU time as it likes".to_owned(),
+                || "no limit of CPU time".to_owned(),
                 |permille| format!("at most {:.3} CPUs", f64::from(permille) / 1e3),
             ),
             Effect::Caches => self.permille.map_or_else(
-                || "as much of caches and memory bandwidth as it likes".to_owned(),
+                || "no limit of caches and memory bandwidth".to_owned(),
                 |permille| format!("at most {:.1} % of cache ways and memory bandwidth", f64::from(permille) / 10.0),
             ),
-            Effect::Background if self.background => "runs where nobody else wants the CPU".to_owned(),
+            Effect::Background if self.background => "runs on CPU time that no other program wants".to_owned(),
             Effect::Background => "runs beside the others".to_owned(),
         }
     }
@@ -231,10 +231,10 @@ mod tests {
             (nap(250), "naps for 150 ms", false),
             (nap(100), "runs on", true),
             (limit(Some(500)), "at most 0.500 CPUs", false),
-            (limit(None), "as much CPU time as it likes", true),
+            (limit(None), "no limit of CPU time", true),
             (caches(Some(125)), "at most 12.5 % of cache ways and memory bandwidth", false),
-            (caches(None), "as much of caches and memory bandwidth as it likes", true),
-            (background(true), "runs where nobody else wants the CPU", false),
+            (caches(None), "no limit of caches and memory bandwidth", true),
+            (background(true), "runs on CPU time that no other program wants", false),
             (background(false), "runs beside the others", true),
         ] {
             let told = told(action);

@@ -28,8 +28,8 @@ impl<R: Read> Recording<R> {
     /// Reads the header. Give a buffered reader.
     ///
     /// # Errors
-    /// If it is no recording, too new, or has a damaged header; damage after the header ends the rounds and is reported
-    /// by [`Self::tail`].
+    /// If it is not a recording, too new, or has a damaged header; damage after the header ends the rounds and is
+    /// reported by [`Self::tail`].
     pub fn read(mut input: R) -> Result<Self, RecordError> {
         let mut start = [0; 12];
         let length = frame::fill(&mut input, &mut start)?;

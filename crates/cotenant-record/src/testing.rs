@@ -5,9 +5,8 @@
 //! task started.
 
 use crate::{DEFAULTS, Header, HostDescription, RecordWriter};
-use cotenant_model::action::{
-    Action, ActionOutcome, Decision, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit,
-};
+use cotenant_model::Decision;
+use cotenant_model::action::{Action, ActionOutcome, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::host::{Host, HostError, Mode, Wake, drive};
 use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId, Time};

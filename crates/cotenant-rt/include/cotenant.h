@@ -1,7 +1,7 @@
-/* libcotenant: tell Cotenant how fast a program goes, and nap when it asks for it.
+/* libcotenant: report the speed of a program to Cotenant, and nap when Cotenant asks for it.
  *
  * All functions may be called from any thread, and after a thread's first report from signal handlers. None fails or changes
- * errno; none blocks but marks, which nap when Cotenant orders it. Without Cotenant they do the same, and nobody reads it. The layout of the shared memory is no part of this interface. */
+ * errno; none blocks but marks, which nap when Cotenant orders it. Without Cotenant they do the same, and the counts are not read. The layout of the shared memory is no part of this interface. */
 #ifndef COTENANT_H
 #define COTENANT_H
 
@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /* Prepares the process and the calling thread, so that the first report is as quick as the others and Cotenant finds the program early.
- * Optional. False where the system gave no memory that Cotenant could find, or the program has closed its descriptor: then nobody
- * reads the reports. */
+ * Optional. False where the system gave no memory that Cotenant could find, or the program has closed its descriptor: then the
+ * reports are not read. */
 bool cotenant_init(void);
 
 /* Reports n units of work as done. */

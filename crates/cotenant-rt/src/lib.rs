@@ -11,7 +11,7 @@
 //! * A marked program (by the compiler pass or by calls of [`mark`]) naps when Cotenant orders it. No other program
 //!   waits for anything, and an order without a heartbeat is not obeyed.
 //! * OpenMP's runtime may load the library as a tool, and MPI's calls may go through it, so that programs without
-//!   reports are counted too: each in a region of its own, which is no report (`ompt`; `mpi.c` is a library of its
+//!   reports are counted too: each in a region of its own, which is not a report (`ompt`; `mpi.c` is a library of its
 //!   own).
 //! * Nothing here panics or fails. If the system gives no memory, reports are dropped and [`init`] returns false. Under
 //!   a seccomp filter that would kill the process for asking, nothing is requested (`asking`).

@@ -26,7 +26,7 @@ typedef long word;
 typedef word call(PARAMETERS);
 
 /* The libraries of MPI that were found: where each begins and ends. Calls that they make are their own affair: MPICH's
- * of Fortran go through those of C. Told by the caller, and not by calls that have not returned: an error
+ * of Fortran go through those of C. Recognised by the caller, and not by calls that have not returned: an error
  * handler may jump out of a call, and an exception leave it. */
 enum { LIBRARIES = 8 };
 static struct library {
@@ -61,7 +61,7 @@ static void remember(uintptr_t code) {
     static char busy;
     struct library of = {code, 0};
     if (is_of_mpi(code) || !dl_iterate_phdr(hold, &of)) return;
-    /* Whoever comes meanwhile leaves it to its next call. */
+    /* A thread that comes meanwhile leaves it to its next call. */
     if (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) return;
     unsigned n = found_libraries;
     if (n < LIBRARIES && !is_of_mpi(code)) {

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::given;
 use cotenant_linux::sys;
 use cotenant_model::profile::{self, AppProfile, MachineProfile};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::path::Path;
 /// # Errors
 /// Names the file, and why it cannot be read.
 pub fn read(path: &Path) -> Result<String> {
-    bounded::given_text(path).map_err(|e| usage(format!("{}: {e}; check the path", path.display())))
+    given::text(path).map_err(|e| usage(format!("{}: {e}; check the path", path.display())))
 }
 
 /// Why a file is not trusted: its writers control programs and commands (`cmd:`). Only root and this user may be among
@@ -46,7 +47,7 @@ pub fn trusted(meta: &Metadata) -> io::Result<()> {
 pub fn read_settings(path: &Path) -> Result<String> {
     // A pipe was created by the caller.
     let may = |meta: &Metadata| if sys::euid() == 0 && meta.is_file() { trusted(meta) } else { Ok(()) };
-    bounded::given_text_if(path, may).map_err(|e| usage(format!("{}: {e}", path.display())))
+    given::text_if(path, may).map_err(|e| usage(format!("{}: {e}", path.display())))
 }
 
 /// The text of a file that the user named, where `-` is standard input.

@@ -70,7 +70,7 @@ impl Decider {
         let policy = registry().make(name, &config).map_err(usage)?;
         if policy.needs().pauses {
             return Err(usage(format!(
-                "policy {name} chooses which of many jobs run and lets the others wait; use it with 'cotenant schedule'"
+                "policy {name} chooses which of many jobs run; use it with 'cotenant schedule'"
             )));
         }
         if policy.needs().exact {
@@ -215,8 +215,8 @@ impl Setup {
         }
         if live.is_some() && policy.needs().pauses {
             return Err(usage(format!(
-                "policy {name} chooses which of many jobs run and lets the others wait, and here is one program; \
-                 use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
+                "policy {name} chooses which of many jobs run, and here is one program; use 'cotenant schedule', or \
+                 see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
         let wanted = policy.needs().profiles;

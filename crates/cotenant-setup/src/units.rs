@@ -62,13 +62,13 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return Err(format!("'{unit}' is no unit of size; use K, M, G or T, as in 64M")),
+        _ => return Err(format!("'{unit}' is not a unit of size; use K, M, G or T, as in 64M")),
     };
     number
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| format!("'{text}' is no size; write for example 64M"))
+        .ok_or_else(|| format!("'{text}' is not a size; write for example 64M"))
 }
 
 /// The least and the greatest positive value.
@@ -84,7 +84,7 @@ pub fn pid(text: &str) -> Result<u32, String> {
     text.parse::<u32>()
         .ok()
         .filter(|pid| (1..=i32::MAX as u32).contains(pid))
-        .ok_or_else(|| format!("'{text}' is no process id; give numbers, as in 4711,4712"))
+        .ok_or_else(|| format!("'{text}' is not a process id; give numbers, as in 4711,4712"))
 }
 
 /// A share of a speed, from 1 % to 99.9 %: `90%` or `0.9`.
@@ -94,7 +94,7 @@ pub fn pid(text: &str) -> Result<u32, String> {
 pub fn share(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 100.0));
     let value = digits.parse::<f64>().ok().map(|value| value / unit).filter(|value| (0.01..=0.999).contains(value));
-    value.ok_or_else(|| format!("'{text}' is no share from 1% to 99.9%, such as 90% or 0.9"))
+    value.ok_or_else(|| format!("'{text}' is not a share from 1% to 99.9%, such as 90% or 0.9"))
 }
 
 #[cfg(test)]

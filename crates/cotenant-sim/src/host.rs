@@ -39,12 +39,30 @@ impl Default for Observation {
     }
 }
 
-/// Whether a signal is counted: false for signals that the model or the machine lacks.
+/// Whether a signal is counted: false for signals that the model or the machine lacks, so that they are absent, not 0.
 pub(crate) fn counted(machine: &SimMachine, signal: Signal) -> bool {
     match signal {
-        Signal::L1Misses | Signal::ContextSwitches => false,
+        Signal::Cycles
+        | Signal::Instructions
+        | Signal::StallCycles
+        | Signal::PrivateMisses
+        | Signal::LlcHits
+        | Signal::LlcLoadMisses
+        | Signal::LlcMisses
+        | Signal::Intra
+        | Signal::Inter
+        | Signal::Near
+        | Signal::Remote
+        | Signal::LocalDram
+        | Signal::L2LinesIn
+        | Signal::BusTransactions
+        | Signal::SharedRequests
+        | Signal::CpuTime
+        | Signal::RunQueueWait
+        | Signal::PageFaults
+        | Signal::Migrations => true,
         Signal::L3LinesIn => machine.last_level == Some(3),
-        _ => true,
+        _ => false,
     }
 }
 

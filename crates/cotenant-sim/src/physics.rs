@@ -18,7 +18,7 @@ pub fn changed(mut machine: Machine, changes: &[String]) -> Result<Machine, Stri
         let mut file: Table = toml::from_str(machine.simulator.as_deref().unwrap_or_default())
             .map_err(|why| format!("the machine's file: {}", why.message()))?;
         let section = file.entry("simulator").or_insert_with(|| Value::Table(Table::new()));
-        let section = section.as_table_mut().ok_or("[simulator] is no table")?;
+        let section = section.as_table_mut().ok_or("[simulator] is not a table")?;
         let value = match value.strip_prefix('x').and_then(|factor| factor.parse::<f64>().ok()) {
             Some(factor) => {
                 let guess = || -> Option<Value> {
@@ -28,7 +28,7 @@ pub fn changed(mut machine: Machine, changes: &[String]) -> Result<Machine, Stri
                 let before = section.get(key).cloned().or_else(guess);
                 before
                     .and_then(|before| times(&before, factor))
-                    .ok_or_else(|| format!("{change}: {key} is no number"))?
+                    .ok_or_else(|| format!("{change}: {key} is not a number"))?
             }
             None => toml::from_str::<Table>(&format!("v = {value}"))
                 .ok()
@@ -93,7 +93,7 @@ mod tests {
         assert!((other.memory_s[0][0] - 130e-9).abs() < 1e-15 && (other.llc_s - usual.llc_s / 2.0).abs() < 1e-15);
         assert_eq!(other.coherence_s.map(|s| (s * 1e9).round()), [60.0, 180.0, 280.0]);
         assert_eq!(other.topology, usual.topology);
-        for (wrong, says) in [("smt", "KEY=VALUE"), ("nosuch=x2", "nosuch is no number"), ("nosuch=1", "nosuch")] {
+        for (wrong, says) in [("smt", "KEY=VALUE"), ("nosuch=x2", "nosuch is not a number"), ("nosuch=1", "nosuch")] {
             let why = changed(&[wrong]).unwrap_err();
             assert!(why.contains(says), "{wrong}: {why}");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Service levels are of this long: one good minute does not pay for a bad one.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Work within the goal is kept by pieces of this length.
+/// The history of an hour consists of pieces of this length.
 const PIECE: Duration = Duration::from_secs(10);
 
 /// Of one service.

@@ -516,13 +516,13 @@ impl Status {
             None => {}
         }
         if let Some(known) = self.containers {
-            writeln!(out, "containers: {known} told of by the bridge")?;
+            writeln!(out, "containers: {known} reported by the bridge")?;
         }
         if let Some(usage) = &self.usage {
             writeln!(out, "beside the services: {}{}", usage.text(), usage.waits())?;
         }
         if self.is_stale() {
-            writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;
+            writeln!(out, "warning: no look at the services for {}; does it hang?", about(self.age()))?;
         }
         self.print_services(out)?;
         for service in &self.services {
@@ -574,7 +574,7 @@ impl Status {
             ">CPUs",
             ">waits",
             ">short",
-            "told by",
+            "measured by",
             ">now",
             ">alone",
             ">goal",
@@ -677,7 +677,7 @@ mod tests {
     /// The daemon reads files that they may not.
     #[test]
     fn users_are_not_told_what_the_daemon_has_read_for_a_metric() {
-        let why = Some("metric log: 'root:$6$…', which is no number".to_owned());
+        let why = Some("metric log: 'root:$6$…', which is not a number".to_owned());
         let service = ServiceStatus { uid: 7, metric_error: why, ..ServiceStatus::default() };
         let status = Status { services: vec![service], ..Status::of_nobody(Instant::now()) };
         let told = status.for_user(7).services[0].metric_error.clone().unwrap();

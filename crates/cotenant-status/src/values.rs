@@ -203,7 +203,7 @@ impl Value {
             Self::Kept => (
                 "cotenant_service_speed_ratio",
                 "Speed of a service of class high in the last minute as a share of its speed alone (1: as fast as \
-                 alone), which is measured while the services of class low are made to wait",
+                 alone). The speed alone is measured while services of class low are paused",
             ),
             Self::OfGoal => (
                 "cotenant_service_goal_ratio",
@@ -216,7 +216,7 @@ impl Value {
             ),
             Self::AloneAge => (
                 "cotenant_service_alone_age_seconds",
-                "Time since what a service of class high does alone was measured",
+                "Time since the speed alone of a service of class high was measured",
             ),
             Self::Throttled => (
                 "cotenant_service_throttled_ratio",

@@ -112,7 +112,7 @@ impl fmt::Display for Judgement {
             (Verdict::AtGoal, ..) => share(f, "at the goal: "),
             (Verdict::Missed, ..) => share(f, "missed: "),
             (_, Some(alone), _) => {
-                write!(f, "kept or missed: it depends on one measurement of alone ({alone})")
+                write!(f, "kept or missed: it depends on one measurement of the speed alone ({alone})")
             }
             (_, _, Some(why)) => write!(f, "not judged: {why}"),
             (Verdict::Unknown, ..) => f.write_str("not judged: its speed is not known"),
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_verdict_that_hangs_on_the_speed_alone_says_so() {
         let [certain, lucky] = [[0.99, 1.01], [0.8, 1.25]];
-        let depends = "kept or missed: it depends on one measurement of alone (0.8 to 1.25)";
+        let depends = "kept or missed: it depends on one measurement of the speed alone (0.8 to 1.25)";
         for (interval, is_certain) in [([0.91, 0.95], "kept"), ([0.87, 0.93], "at the goal"), ([0.82, 0.86], "missed")]
         {
             let kept = Some(f64::midpoint(interval[0], interval[1]));

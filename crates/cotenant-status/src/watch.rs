@@ -806,7 +806,7 @@ mod tests {
         assert_eq!(judged([1.99, 2.01], true, None), "kept 95 % (94 to 96; goal 90 %)");
         let depends = judged([1.8, 2.4], true, None);
         assert!(
-            depends.starts_with("kept or missed: it depends on one measurement of alone (1.80 to 2.40"),
+            depends.starts_with("kept or missed: it depends on one measurement of the speed alone (1.80 to 2.40"),
             "{depends}"
         );
         assert_eq!(judged([1.99, 2.01], true, Some("this machine is busy")), "not judged: this machine is busy");

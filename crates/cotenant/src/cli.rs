@@ -1,6 +1,6 @@
 //! The command line's definition; `cargo xtask man`, `completions` and `reference` read it too.
 
-use crate::cmd::Command;
+use crate::cmd::{Command, GROUPS};
 use clap::{Arg, ArgAction, Parser, Subcommand};
 use std::fmt::Write as _;
 
@@ -21,16 +21,6 @@ pub struct Cli {
 
 /// Help is as wide as man pages are.
 const COLUMNS: usize = 80;
-
-/// The subcommands as `cotenant --help` groups them: each in one group.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Start here", &["demo", "doctor", "run", "attach", "qos", "schedule"]),
-    ("Did it help?", &["compare", "bench"]),
-    ("Look back", &["top", "record", "why", "replay", "report"]),
-    ("Run as a service", &["daemon", "status", "pause", "resume", "slurm", "restore"]),
-    ("Know your machine and programs", &["topo", "calibrate", "characterize", "profiles", "sharing", "regions"]),
-    ("For policies, papers and tools", &["policies", "decide", "sim", "kernel", "cc", "c++", "completions", "man"]),
-];
 
 /// The first screen.
 fn help() -> String {

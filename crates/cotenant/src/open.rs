@@ -23,7 +23,7 @@ pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
 /// Opens a recording; if `watched`, shows the progress of long reads.
 ///
 /// # Errors
-/// It cannot be opened or is no recording; with the path.
+/// It cannot be opened or is not a recording; with the path.
 pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
     let name = path.display();
     let file = bounded::given(path)

@@ -30,14 +30,14 @@ func main() {
 	resources := flag.String("kubelet", kubelet.Socket, "the kubelet's pod resources `socket`; empty: no container has CPUs of its own")
 	socket := flag.String("socket", daemon.Socket, "the control `socket` of cotenant daemon")
 	node := flag.String("node", os.Getenv("NODE_NAME"), "the `name` of this node; empty: nothing is published [default: $NODE_NAME]")
-	address := flag.String("metrics", "", "the `address` at which the daemon's metrics are served to whom the API server lets get /metrics, as :9843; empty: nowhere")
+	address := flag.String("metrics", "", "the `address` at which the daemon's metrics are served to clients that the API server lets get /metrics, as :9843; empty: nowhere")
 	listen := flag.String("daemon", "127.0.0.1:9844", "the `address` of the daemon's metrics: its listen")
 	unused := flag.Duration("collect", 0, "remove the profiles that no node has seen used for so long, and end")
 	check := flag.Bool("check", false, "say which precondition fails on this node, and end; the exit code is 1 then")
 	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; without one, the account of the pod")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fail(fmt.Errorf("'%s' is no option; see -help", flag.Arg(0)))
+		fail(fmt.Errorf("'%s' is not an option; see -help", flag.Arg(0)))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,7 +58,7 @@ func main() {
 	}
 	if *unused > 0 {
 		removed, err := collect.Collect(ctx, client, *unused, time.Now())
-		slog.Info("profiles that nobody uses are collected", "removed", removed)
+		slog.Info("unused profiles are collected", "removed", removed)
 		if err != nil {
 			fail(err)
 		}

@@ -20,9 +20,9 @@ const (
 	plugin = "cotenant"
 	index  = "90"
 
-	// period is how often the daemon is told and asked without a reason: it may be another one.
+	// period is how often the list is sent without a change: the daemon may have been restarted.
 	period = 10 * time.Second
-	// together is how long changes are waited for, so that those of one moment are told at once.
+	// together is how long changes are waited for, so that those of one moment are sent together.
 	together = 100 * time.Millisecond
 	// soonest and latest are the waits between two tries.
 	soonest = 100 * time.Millisecond
@@ -74,7 +74,7 @@ func (b *Bridge) follow(ctx context.Context) {
 		err := b.connect(ctx, closed)
 		switch {
 		case ctx.Err() != nil:
-			return // it is we who go
+			return // this process ends
 		case err == nil:
 			slog.Info("the container runtime has gone; connecting again")
 		case wait == soonest:
@@ -132,7 +132,7 @@ func (b *Bridge) tell(ctx context.Context) {
 		taken, err := b.daemon.Containers(ctx, containers)
 		if err != nil {
 			if !failed && ctx.Err() == nil {
-				slog.Warn("the daemon is not told of containers; trying again", "why", err)
+				slog.Warn("the daemon does not take the list of containers; trying again", "why", err)
 			}
 			if wait = min(2*wait, latest); !failed {
 				wait = soonest
@@ -141,7 +141,7 @@ func (b *Bridge) tell(ctx context.Context) {
 			continue
 		}
 		if failed {
-			slog.Info("the daemon is told of containers again", "containers", taken.Taken)
+			slog.Info("the daemon takes the list of containers again", "containers", taken.Taken)
 		}
 		wait, failed = period, false
 		for remark, count := range b.store.TakeRemarks() {

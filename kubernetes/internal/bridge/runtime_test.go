@@ -212,7 +212,7 @@ func (a *agent) serve(conn net.Conn) {
 	}
 	// The daemon refuses more than 4 MiB.
 	if json.NewDecoder(io.LimitReader(conn, 4<<20)).Decode(&request) != nil || request.Version != 1 || request.Verb != "containers" {
-		fmt.Fprintln(conn, `{"error":"this is no request"}`)
+		fmt.Fprintln(conn, `{"error":"this is not a request"}`)
 		return
 	}
 	a.mu.Lock()

@@ -37,7 +37,7 @@ func Collect(ctx context.Context, client dynamic.Interface, unused time.Duration
 			if now.Sub(lastUsed(profile)) < unused || len(profile.Spec.Resources) > 0 {
 				continue
 			}
-			// As it was read: whoever has changed it meanwhile uses it.
+			// Only as it was read: if it has changed meanwhile, it is in use.
 			uid, version := object.GetUID(), object.GetResourceVersion()
 			as := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}}
 			err := profiles.Namespace(object.GetNamespace()).Delete(ctx, object.GetName(), as)

@@ -191,7 +191,7 @@ func (c Client) ask(ctx context.Context, request, answer any) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	// Who refuses a request may close before it is written whole, and says why all the same.
+	// A daemon that refuses a request may close before it is written whole, and answers all the same.
 	_, wrote := conn.Write(append(line, '\n'))
 	said, err := bufio.NewReader(io.LimitReader(conn, longest)).ReadBytes('\n')
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package gate serves the daemon's metrics, which name the containers of all tenants, to those whom the API server lets
-// read them: as kube-rbac-proxy does, by the token that they show. The daemon itself listens on loopback alone.
+// Package gate serves the daemon's metrics, which name the containers of all tenants, to clients that the API server
+// lets read them: as kube-rbac-proxy does, by the token that they show. The daemon itself listens on loopback alone.
 package gate
 
 import (
@@ -57,7 +57,7 @@ type answer struct {
 	until   time.Time
 }
 
-// New is before the daemon at that address. Without a client nobody can show who they are.
+// New is before the daemon at that address. Without a client of the API server no request can be authenticated.
 func New(client dynamic.Interface, daemon string) *Gate {
 	return &Gate{
 		client: client, daemon: daemon, http: http.Client{Timeout: 10 * time.Second}, now: time.Now,
@@ -91,7 +91,7 @@ func (g *Gate) Run(ctx context.Context, address string) error {
 	return server.ServeTLS(&few{Listener: listener, free: make(chan struct{}, connections)}, "", "")
 }
 
-// ServeHTTP answers /healthz to everybody, and /metrics to whoever may have it.
+// ServeHTTP answers /healthz to all, and /metrics to authorised clients.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.URL.Path != "/healthz" && r.URL.Path != "/metrics" {
 		http.Error(w, "there are /metrics and /healthz", http.StatusNotFound)
@@ -106,7 +106,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		switch allowed, err := g.allowed(r.Context(), token); {
 		case err != nil:
-			http.Error(w, "who you are cannot be found out now", http.StatusServiceUnavailable)
+			http.Error(w, "this client cannot be authenticated now", http.StatusServiceUnavailable)
 			return
 		case !allowed:
 			http.Error(w, "this account may not get /metrics", http.StatusForbidden)
@@ -179,11 +179,11 @@ func (g *Gate) ask(ctx context.Context, token string) (bool, error) {
 		status, _, err := unstructured.NestedMap(made.Object, "status")
 		return status, err
 	}
-	who, err := review(tokenReviews, "TokenReview", map[string]any{"token": token})
-	if err != nil || who["authenticated"] != true {
+	reviewed, err := review(tokenReviews, "TokenReview", map[string]any{"token": token})
+	if err != nil || reviewed["authenticated"] != true {
 		return false, err
 	}
-	user, _, err := unstructured.NestedMap(who, "user")
+	user, _, err := unstructured.NestedMap(reviewed, "user")
 	if err != nil {
 		return false, err
 	}

@@ -15,7 +15,7 @@ func cgroup(of string) (string, error) {
 	if slice, rest, systemd := strings.Cut(of, ":"); systemd {
 		prefix, name, found := strings.Cut(rest, ":")
 		if !found || name == "" || strings.ContainsAny(name, ":/") {
-			return "", fmt.Errorf("%.100q is no control group", of)
+			return "", fmt.Errorf("%.100q is not a control group", of)
 		}
 		unit := name
 		// A slice has no prefix.
@@ -35,11 +35,11 @@ func cgroup(of string) (string, error) {
 		path = "/" + path
 	}
 	if len(path) > maxPath || strings.Count(path, "/") < 2 {
-		return "", fmt.Errorf("%.100q is no control group of a container", of)
+		return "", fmt.Errorf("%.100q is not a control group of a container", of)
 	}
 	for part := range strings.SplitSeq(path[1:], "/") {
 		if part == "" || part == "." || part == ".." || strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return "", fmt.Errorf("%.100q is no control group of a container", of)
+			return "", fmt.Errorf("%.100q is not a control group of a container", of)
 		}
 	}
 	return path, nil
@@ -55,12 +55,12 @@ func sliceFolder(slice string) (string, error) {
 	}
 	name, is := strings.CutSuffix(slice, ".slice")
 	if !is || name == "" || strings.Contains(slice, "/") || len(slice) > maxPath {
-		return "", fmt.Errorf("%.100q is no slice", slice)
+		return "", fmt.Errorf("%.100q is not a slice", slice)
 	}
 	var folder, upTo strings.Builder
 	for part := range strings.SplitSeq(name, "-") {
 		if part == "" {
-			return "", fmt.Errorf("%.100q is no slice", slice)
+			return "", fmt.Errorf("%.100q is not a slice", slice)
 		}
 		if upTo.Len() > 0 {
 			upTo.WriteByte('-')
@@ -68,7 +68,7 @@ func sliceFolder(slice string) (string, error) {
 		upTo.WriteString(part)
 		folder.WriteString("/" + upTo.String() + ".slice")
 		if folder.Len() > maxPath {
-			return "", fmt.Errorf("%.100q is no slice", slice)
+			return "", fmt.Errorf("%.100q is not a slice", slice)
 		}
 	}
 	return folder.String(), nil

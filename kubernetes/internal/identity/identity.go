@@ -44,7 +44,7 @@ type pod struct {
 	class, goal, metric       string
 }
 
-// New knows nobody yet.
+// New is empty.
 func New() *Store {
 	return &Store{
 		pods:       map[string]pod{},
@@ -54,13 +54,13 @@ func New() *Store {
 	}
 }
 
-// Changed hears that the list is another one. Several changes may be told as one.
+// Changed hears that the list is another one. Several changes may come as one.
 func (s *Store) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// Containers is the list, in the order of control groups; false before the runtime has told of all once: nobody is to
-// take that for a node without containers.
+// Containers is the list, in the order of control groups; false before the runtime has listed all once, which
+// must not be taken for a node without containers.
 func (s *Store) Containers() ([]daemon.Container, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Store) TakeRemarks() map[string]int {
 	return remarks
 }
 
-// Synchronize is the first word of a runtime: who is there. What was known before came from a runtime that is gone.
+// Synchronize is the first word of a runtime: its containers. What was known before came from a runtime that is gone.
 func (s *Store) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Store) forget(container *api.Container) {
 func (s *Store) tell() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // it is told already
+	default: // a change is waiting already
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *Store) addPod(of *api.PodSandbox) {
 		}
 		return value
 	}
-	// A profile of each pod that nobody owns would be one that no other pod reads, and stay for ever.
+	// A profile of each pod without an owner would be one that no other pod reads, and stay for ever.
 	instance := ""
 	if !workload.Alone(of.GetName(), of.GetLabels(), annotations) {
 		instance = workload.Name(of.GetName(), of.GetLabels(), annotations)

@@ -17,7 +17,7 @@ import (
 const Socket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
-	// patience is the time for a question and its answer: the daemon is told of containers only then.
+	// patience is the time for a question and its answer: the daemon gets the list of containers only then.
 	patience = time.Second
 	// longest is the length of an answer: 2 KiB for each container that is followed.
 	longest = 4 << 20

@@ -21,7 +21,7 @@ import (
 	"cotenant.dev/kubernetes/internal/workload"
 )
 
-// known is what nodes and workloads have told. Nodes are looked up without a lock: many threads do at once, and for each
+// known is what nodes and workloads have reported. Nodes are looked up without a lock: many threads do at once, and for each
 // pod all of them.
 type known struct {
 	// nodes by their names. Where one comes or goes the map is another one. It changes, and goals with it, where mu is
@@ -42,7 +42,7 @@ type nodeData struct {
 	view atomic.Pointer[view]
 }
 
-// told is what a node told last.
+// told is what a node reported last.
 type told struct {
 	status v1alpha1.NodeContentionStatus
 	// version is that of the object.
@@ -117,7 +117,7 @@ func (k *known) setNode(node v1alpha1.NodeContention) {
 	k.nodes.Store(&nodes)
 }
 
-// told is nil where a node has told nothing.
+// told is nil where a node has reported nothing.
 func (k *known) told(name string) *told {
 	if node := (*k.nodes.Load())[name]; node != nil {
 		return node.told.Load()
@@ -210,7 +210,7 @@ func nameOf(object any) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: of.GetNamespace(), Name: of.GetName()}, true
 }
 
-// profile is that of a pod's workload; false where nobody has said anything.
+// profile is that of a pod's workload; false where nothing is known.
 func (k *known) profile(pod *v1.Pod) (predict.Profile, bool) {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}
 	k.mu.RLock()
@@ -243,7 +243,7 @@ func (k *known) view(info fwk.NodeInfo, since time.Time) *predict.Node {
 	return &is.Node
 }
 
-// see puts together what was measured on a node and who is there.
+// see puts together what was measured on a node and its pods.
 func (k *known) see(data *told, info fwk.NodeInfo) *view {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -331,7 +331,7 @@ func finite(value float64) float64 {
 	return value
 }
 
-// quiet remembers of whom something was said lately.
+// quiet remembers the pods about which something was said lately.
 type quiet struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]time.Time

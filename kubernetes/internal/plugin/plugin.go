@@ -52,7 +52,7 @@ type Args struct {
 // defaultGoal is the daemon's for class high without a goal, or with one that it cannot read.
 const defaultGoal = 0.9
 
-// patience is how long the plugin waits at its start for what nodes and workloads have told.
+// patience is how long the plugin waits at its start for the reports of nodes and workloads.
 const patience = 5 * time.Second
 
 // again is how often all objects are looked at anew: parts of profiles grow old without being written.
@@ -184,7 +184,7 @@ func of(cycle fwk.CycleState) *state {
 	return s
 }
 
-// PreFilter looks up who the pod is. Without a profile the plugin has nothing to say.
+// PreFilter looks up the pod. Without a profile the plugin has nothing to say.
 func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	profile, known := p.known.profile(pod)
 	if !known {
@@ -354,7 +354,7 @@ func (p *Plugin) event(pod *v1.Pod, note func() string) bool {
 }
 
 // EventsToRegister names what may let a pod in that was kept out: a pod that goes, a node that comes, other data. The
-// first data of a node let nobody in: without them it is not refused.
+// first data of a node let no pod in: without them it is not refused.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	data := fwk.EventResource("nodecontentions.v1alpha1.cotenant.dev")
 	return []fwk.ClusterEventWithHint{

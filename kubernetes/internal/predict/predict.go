@@ -75,7 +75,7 @@ type Goal struct {
 	Name  string
 }
 
-// Node is a node with who is there.
+// Node is a node with its pods.
 type Node struct {
 	// PerUse is the pressure that a unit of use makes; 0 where the capacity is unknown, and nothing is predicted for that
 	// kind.
@@ -138,7 +138,7 @@ func (n *Node) Missed(pod *Profile, goal float64) *Miss {
 		if more < noticeable {
 			continue
 		}
-		// Nobody presses on itself.
+		// A pod puts no pressure on itself.
 		use := n.Use.Add(victim.Profile.Use.Scale(-1)).positive().Add(pod.Use)
 		others := n.pressure(&use)
 		kept := 1 - math.Min(victim.Profile.Sensitivity.dot(others), 1)

@@ -183,7 +183,7 @@ func (b book) forget() {
 	delete(b, oldest)
 }
 
-// sensitivities by who hurts whom: a loss is put down to the kind of resource on which the aggressor presses most.
+// sensitivities by the table of interference: a loss is put down to the kind of resource on which the aggressor presses most.
 // That is a guess where it presses on several; the spread does not know of it.
 func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity map[v1alpha1.Kind]float64) map[key]map[v1alpha1.Kind]v1alpha1.Measured {
 	type sums struct{ weight, mean, variance float64 }

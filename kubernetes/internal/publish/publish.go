@@ -172,7 +172,7 @@ func summary(status v1alpha1.NodeContentionStatus) v1alpha1.Summary {
 	return s
 }
 
-// changed says whether the scheduler would judge otherwise, or people would be told of others: a load moved by 5 %,
+// changed says whether the scheduler would judge otherwise, or people would read something else: a load moved by 5 %,
 // others are there, have another goal, or hurt each other.
 func changed(old, new v1alpha1.NodeContentionStatus) bool {
 	goal := func(of v1alpha1.Container) float64 {

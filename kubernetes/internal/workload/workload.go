@@ -25,7 +25,7 @@ const (
 )
 
 // Name is the name of a pod's workload: that of its profile annotation, else that of the controller which owns it as
-// its labels tell, else the pod's own. Who writes pods writes their labels, too: what cannot be a name is none.
+// its labels tell, else the pod's own. The author of a pod also writes its labels: text that cannot be a name is ignored.
 func Name(pod string, labels, annotations map[string]string) string {
 	if name := annotations[ProfileAnnotation]; IsName(name) {
 		return name

@@ -193,7 +193,13 @@ impl Tally {
         if let Some(seen) = report.topology.take()
             && let Err(why) = guest.compare(&seen)
         {
-            report.outcomes.insert("topology".to_owned(), Err(format!("not what the emulator was told: {why}")));
+            report.outcomes.insert(
+                "topology".to_owned(),
+                Err(format!(
+                    "not the machine that the emulator was asked \
+                 for: {why}"
+                )),
+            );
         }
         for scenario in guest.scenarios {
             let (count, words) = match (report.outcomes.get(*scenario), &report.end) {

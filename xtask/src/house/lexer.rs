@@ -46,14 +46,17 @@ pub fn comments(text: &str) -> String {
     comments.map(|(_, text)| text.trim_matches(['/', '!', '*', ' ']).to_owned() + "\n").collect()
 }
 
-/// The strings of a file, a line for each.
-pub fn literals(text: &str) -> String {
+/// The strings of a file, as a program has them, but for its other escapes and holes.
+pub fn strings(text: &str) -> impl Iterator<Item = String> {
     let literals = pieces(text).filter(|(piece, text)| *piece == Piece::Text && text.ends_with(['"', '#']));
-    let text = |text: &str| -> String {
-        let inside = text.trim_start_matches(['b', 'c', 'r', '#']).trim_end_matches('#').trim_matches('"');
-        inside.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    literals.map(|(_, literal)| text(literal) + "\n").collect()
+    literals.map(|(_, literal)| {
+        let inside = literal.trim_start_matches(['b', 'c', 'r', '#']).trim_end_matches('#').trim_matches('"');
+        // A backslash at the end of a line takes the white space of the next one with it.
+        let mut lines = inside.split("\\\n");
+        let mut all = lines.next().unwrap_or_default().to_owned();
+        lines.for_each(|line| all.push_str(line.trim_start()));
+        all.replace("\\n", "\n")
+    })
 }
 
 /// A piece of source text.

@@ -50,10 +50,13 @@ const PEOPLE: [&str; 12] = [
 
 /// The most dialect in 1,000 words of each limited kind of text.
 const LIMIT: f64 = 0.5;
-const LIMITED: [&str; 2] = ["pages", "comments"];
+const LIMITED: [&str; 3] = ["pages", "comments", "messages"];
 
 /// A literal with fewer words is a name or a key, not a message.
 const MESSAGE: usize = 3;
+
+/// The most words of a message's sentence.
+const SENTENCE: usize = 30;
 
 /// The counted words.
 #[derive(Default, Serialize)]
@@ -71,6 +74,8 @@ pub struct Words {
     promises: usize,
     /// Dialect in 1,000 words, with the words themselves.
     dialect: BTreeMap<&'static str, Dialect>,
+    /// Sentences of messages that are too long, with their files.
+    long_sentences: Vec<(String, String)>,
 }
 
 /// The frequency of the dialect in a kind of text.
@@ -107,7 +112,7 @@ pub fn count(root: &Path) -> Result<Words> {
         measurements += words_of_page(&text);
         measured.push_str(&prose(&text));
     }
-    let (mut comments, mut messages) = (String::new(), String::new());
+    let (mut comments, mut messages, mut long_sentences) = (String::new(), String::new(), Vec::new());
     for file in tracked(root, &["*.rs"])? {
         let text = read(&file)?;
         let is_test = file
@@ -116,9 +121,11 @@ pub fn count(root: &Path) -> Result<Words> {
         let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         comments.push_str(&lexer::comments(&text));
         if !is_test {
-            let literals = lexer::literals(shipped);
-            let long = literals.lines().filter(|line| line.split_whitespace().count() >= MESSAGE);
-            long.for_each(|line| messages.extend([line, "\n"]));
+            for message in lexer::strings(shipped).filter(|text| text.split_whitespace().count() >= MESSAGE) {
+                let long = sentences(&message).filter(|sentence| words_of(sentence) > SENTENCE);
+                long_sentences.extend(long.map(|sentence| (file.display().to_string(), sentence.to_owned())));
+                messages.extend([&message, "\n"]);
+            }
         }
     }
     let changelog = read(Path::new("CHANGELOG.md"))?;
@@ -139,6 +146,7 @@ pub fn count(root: &Path) -> Result<Words> {
         dialect: [("comments", comments), ("messages", messages), ("pages", pages), ("measurements", measured)]
             .map(|(kind, text)| (kind, dialect(&text)))
             .into(),
+        long_sentences,
     })
 }
 
@@ -168,6 +176,16 @@ fn prose(text: &str) -> String {
         example ^= fence;
     }
     out
+}
+
+/// The sentences of a message; a line ends one as well.
+fn sentences(message: &str) -> impl Iterator<Item = &str> {
+    message.lines().flat_map(|line| line.split(". ")).flat_map(|text| text.split("? "))
+}
+
+/// Words of a message, with holes for values, but without numbers and marks.
+fn words_of(sentence: &str) -> usize {
+    sentence.split_whitespace().filter(|word| word.contains(|c: char| c.is_alphabetic() || c == '{')).count()
 }
 
 fn dialect(text: &str) -> Dialect {
@@ -200,7 +218,10 @@ impl Words {
                 )
             })
         };
-        LIMITED.iter().filter_map(wrong).collect()
+        let long = self.long_sentences.iter().map(|(file, sentence)| {
+            format!("{file}: a message's sentence has more than {SENTENCE} words, write several: {sentence}")
+        });
+        LIMITED.iter().filter_map(wrong).chain(long).collect()
     }
 
     /// Prints the counts.
@@ -220,6 +241,7 @@ impl Words {
             let found: Vec<String> = found.iter().map(|(word, count)| format!("{word} {count}")).collect();
             println!("  {kind:<12} {:>5.2} of {:>7} words: {}", dialect.per_thousand, dialect.words, found.join(", "));
         }
+        println!("sentences of messages above {SENTENCE} words: {}", self.long_sentences.len());
         println!("pages above {PAGE_WORDS} words: {}", self.long_pages.len());
         for (page, words) in &self.long_pages {
             println!("  {words:>5}  {page}");
@@ -251,21 +273,31 @@ mod tests {
     }
 
     #[test]
-    fn dialect_of_pages_and_comments_is_limited() {
+    fn dialect_is_limited_but_in_measurements() {
         let one_in = |words: usize| dialect(&format!("who {}", "a ".repeat(words - 1)));
-        let wrong = |pages, comments| {
-            let dialect = [("pages", one_in(pages)), ("comments", one_in(comments)), ("messages", one_in(1))].into();
-            Words { dialect, ..Words::default() }.wrong()
+        let wrong = |pages, comments, messages| {
+            let limited = [("pages", pages), ("comments", comments), ("messages", messages), ("measurements", 1)];
+            Words { dialect: limited.map(|(kind, words)| (kind, one_in(words))).into(), ..Words::default() }.wrong()
         };
-        assert!(wrong(2_000, 2_000).is_empty());
-        assert!(wrong(1_999, 2_000)[0].starts_with("pages: "));
-        assert!(wrong(2_000, 1_999)[0].starts_with("comments: "));
+        assert!(wrong(2_000, 2_000, 2_000).is_empty());
+        assert!(wrong(1_999, 2_000, 2_000)[0].starts_with("pages: "));
+        assert!(wrong(2_000, 1_999, 2_000)[0].starts_with("comments: "));
+        assert!(wrong(2_000, 2_000, 1_999)[0].starts_with("messages: "));
+    }
+
+    #[test]
+    fn a_message_has_short_sentences() {
+        let message = format!("{}. {}\n{}", "a ".repeat(30).trim_end(), "{} ".repeat(30), "a 1 ".repeat(30));
+        assert_eq!(sentences(&message).map(words_of).collect::<Vec<_>>(), [30, 30, 30]);
+        let long_sentences = vec![("a.rs".to_owned(), "b c".to_owned())];
+        assert!(Words { long_sentences, ..Words::default() }.wrong()[0].starts_with("a.rs: "));
     }
 
     #[test]
     fn comments_and_messages_are_kept_apart() {
         let source = "//! One two.\nfn a() { let b = \"three // four\"; /* five */ } // six\n";
         assert_eq!(lexer::comments(source).split_whitespace().collect::<Vec<_>>(), ["One", "two.", "five", "six"]);
-        assert_eq!(lexer::literals(source).trim(), "three // four");
+        assert_eq!(lexer::strings(source).collect::<Vec<_>>(), ["three // four"]);
+        assert_eq!(lexer::strings("a(\"b \\\n    c\\nd\", r#\"e\"#)").collect::<Vec<_>>(), ["b c\nd", "e"]);
     }
 }

@@ -202,7 +202,7 @@ pub fn runs(memory: &Path) -> Result<BTreeMap<String, BTreeMap<String, Run>>> {
         let cells: Vec<&str> = line.split(',').collect();
         let number = |at: usize| -> Result<f64> {
             let cell = cells.get(at).with_context(|| format!("{}:{}: too few cells", path.display(), index + 1))?;
-            cell.parse().with_context(|| format!("{}:{}: '{cell}' is no number", path.display(), index + 1))
+            cell.parse().with_context(|| format!("{}:{}: '{cell}' is not a number", path.display(), index + 1))
         };
         let run = Run {
             cpi: number(9)?,

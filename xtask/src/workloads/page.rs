@@ -128,11 +128,11 @@ fn curves(out: &mut String, loads: &BTreeMap<String, Load>) {
 /// Each machine's curves by the others'.
 fn foretold(out: &mut String, measured: &memory::Curves) {
     out.push_str(
-        "\n## One machine by the others\n\n\
-         The latency of each machine under load, predicted from what a machine file gives of it, its idle latency and its\n\
-         greatest bandwidth. What the queue takes at half load, over the idle latency, and how near to its limit a memory\n\
-         comes are the medians of the other machines, each counted once. Points below nine tenths of the greatest bandwidth.\n\n\
-         | machine | points | median % | 90th % | worst % | if nobody waited: median % | 90th % | worst % |\n|---|---|---|---|---|---|---|---|\n",
+        "\n## One machine by the others\n\nThe latency of each machine under load, predicted from what a machine file \
+         gives of it, its idle latency and its\ngreatest bandwidth. What the queue takes at half load, over the idle \
+         latency, and how near to its limit a memory\ncomes are the medians of the other machines, each counted once. \
+         Points below nine tenths of the greatest bandwidth.\n\n| machine | points | median % | 90th % | worst % | if \
+         nothing waited: median % | 90th % | worst % |\n|---|---|---|---|---|---|---|---|\n",
     );
     for one in memory::foretell(measured) {
         let of = |errors: &[f64]| {

@@ -105,7 +105,7 @@ pub fn read(text: &str) -> Result<BTreeMap<String, Vec<Row>>> {
         let cells: Vec<&str> = line.split(',').collect();
         let number = |at: usize| -> Result<f64> {
             let cell = cells.get(at).with_context(|| format!("metrics.csv:{}: too few cells", index + 2))?;
-            cell.parse().with_context(|| format!("metrics.csv:{}: '{cell}' is no number", index + 2))
+            cell.parse().with_context(|| format!("metrics.csv:{}: '{cell}' is not a number", index + 2))
         };
         let row = Row {
             ways: number(ways)? as u32,
@@ -297,6 +297,6 @@ mod tests {
     #[test]
     fn a_bad_table_is_refused_with_its_line() {
         let bad = "BENCH,NR_WAYS,ipc,llcrpki,llcmpki,llc_usage_kb,stalls_l2_miss,stalls_l3_miss\nx,1,fast,1,1,1,1,1\n";
-        assert!(format!("{:#}", read(bad).unwrap_err()).contains("metrics.csv:2: 'fast' is no number"));
+        assert!(format!("{:#}", read(bad).unwrap_err()).contains("metrics.csv:2: 'fast' is not a number"));
     }
 }

@@ -198,7 +198,7 @@ fn every_request_is_counted_on_connections_for_each_and_on_lasting_ones() {
     }
 }
 
-/// Half a request is no request that was answered, and nothing tells it from a whole one behind which another comes.
+/// Half a request is not a request that was answered, and nothing tells it from a whole one behind which another comes.
 #[test]
 fn several_requests_under_way_are_told_from_single_ones() {
     let pairs = |stream: &mut TcpStream| {

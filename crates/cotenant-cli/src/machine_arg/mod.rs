@@ -1,7 +1,7 @@
 //! Machines as users name them: `--machine` and `--from`.
 
 use cotenant_linux::sense::topology;
-use cotenant_linux::{FsRoot, bounded};
+use cotenant_linux::{FsRoot, bounded, given};
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::{synthetic, xml};
 use std::env;
@@ -138,7 +138,7 @@ fn dump(path: &Path) -> Result<Found, MachineArgError> {
 fn parse_file(path: &Path) -> Result<Machine, MachineArgError> {
     let shown = path.display();
     let error = |why: String| MachineArgError(format!("{shown}{why}"));
-    let text = bounded::given_text(path).map_err(|e| error(format!(": {e}")))?;
+    let text = given::text(path).map_err(|e| error(format!(": {e}")))?;
     if text.trim_start().starts_with('<') {
         let t = xml::parse(&text).map_err(|e| error(format!(":{e}")))?;
         Ok(Machine::unnamed(t, &stem(path), &shown.to_string()))

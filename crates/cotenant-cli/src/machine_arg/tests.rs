@@ -201,7 +201,7 @@ fn errors_are_one_line_and_say_what_was_tried() {
         text
     };
     let e = bad("ivy-brigde");
-    assert!(e.contains("no such name (clovertown-2s, ") && e.contains("column 1: 'ivy-brigde' is no type"), "{e}");
+    assert!(e.contains("no such name (clovertown-2s, ") && e.contains("column 1: 'ivy-brigde' is not a type"), "{e}");
     let file = folder.write("x.toml", "name = 3\n");
     assert!(bad(&file).contains("x.toml:1:8: "), "{}", bad(&file));
     let file = folder.write("x.xml", "<topology>\n<object/></topology>");

@@ -155,8 +155,8 @@ fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
     gauges(
         to,
         "cotenant_memory_bandwidth",
-        "Bytes per second that services brought in from memory in the last second through the CPUs of a memory node: a \
-         line for each miss of the last-level cache",
+        "Bytes per second that services on the CPUs of a memory node read from memory in the last second: a cache line \
+         for each miss of the last-level cache",
         Some(&Unit::Bytes),
         nodes.iter().map(|(node, bytes)| (vec![("node", &**node)], *bytes)),
     )?;
@@ -206,7 +206,7 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     gauges(
         to,
         "cotenant_service_info",
-        "Services, with the name in the table of who hurts whom (workload), rule, class and policy; always 1",
+        "Services, with the name in the table of interference (workload), rule, class and policy; always 1",
         None,
         info.iter().zip(services).map(|([name, workload, rule, class, policy], service)| {
             let more = [("workload", &**workload), ("rule", rule), ("class", class), ("policy", policy)];
@@ -237,8 +237,8 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     gauges(
         to,
         "cotenant_service_speed",
-        "How fast a service was by the last reading, in the unit of what tells it (source); compare it only with the \
-         same service and source. Absent where that is a latency",
+        "How fast a service was by the last reading, in the unit of its source; compare it only with the same service \
+         and source. Absent where the source is a latency",
         None,
         speeds.iter().map(|(labels, source, speed)| (with(labels, "source", source), *speed)),
     )?;
@@ -249,8 +249,8 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     gauges(
         to,
         "cotenant_service_measured",
-        "What tells how a service does, in its own unit: in the last 10 s (when=\"now\"), alone, and at its goal; \
-         alone also the ends of its 95 % interval, by the block bootstrap",
+        "How a service does, in the unit of its metric: in the last 10 s (when=\"now\"), alone, and at its goal. The \
+         speed alone also has the ends of its 95 % interval, by block bootstrap",
         None,
         measured.iter().flat_map(|(labels, what, measured)| {
             let [low, high] = measured.alone_interval.map_or([None; 2], |ends| ends.map(Some));
@@ -267,7 +267,8 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     gauges(
         to,
         "cotenant_service_latency",
-        "Latency of the answers of a service in the last complete window of 10 s, as it reports them or as it is asked",
+        "Latency of the answers of a service in the last complete window of 10 s, as it reports them or as questions \
+         measure them",
         Some(&Unit::Seconds),
         // Not "quantile", which tools reserve for summaries.
         latencies.iter().map(|(labels, quantile, s)| (with(labels, "q", quantile), *s)),

@@ -116,7 +116,7 @@ fn what_has_another_control_group_is_another_one() {
     let at = |cgroup: &str| Told { cgroup: cgroup.to_owned(), ..told("shop", "a", "main") };
     let batch = |cgroup| machine.services(&rule("a", "pod = \"a\"", "low"), vec![at(cgroup)], 0).remove("shop/a/main");
     let [first, second] = ["/pods/a/1", "/pods/a/2"].map(|cgroup| batch(cgroup).unwrap());
-    assert_eq!(first.ends_as(&second), Some("its control group is another one"));
+    assert_eq!(first.ends_as(&second), Some("its control group has changed"));
     assert_eq!(first.ends_as(&first), None);
     let unknown = Service { container: None, ..first.clone() };
     assert_eq!(unknown.ends_as(&first), Some("it is another container"));
@@ -301,8 +301,8 @@ fn nobody_takes_the_places_of_others() {
     assert!(fit(&mut found, |_| false, &parties).is_empty());
 }
 
-/// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for
-/// all.
+/// `COTENANT=off` of one process exempts a program's processes of the same user only, but a whole control group, which
+/// is managed as one.
 /// Holds daemon/rules.
 #[test]
 fn of_a_program_nobody_opts_out_for_another_user() {

@@ -214,7 +214,7 @@ impl Shift<'_> {
         }
         self.looked = Some(Instant::now());
         if let Err(why) = self.census.look() {
-            self.logbook.remark_own(&format!("who runs cannot be found out: {why}; it is tried again"));
+            self.logbook.remark_own(&format!("processes cannot be listed: {why}; trying again"));
             return Ok(());
         }
         if self.census.cut {
@@ -247,7 +247,7 @@ impl Shift<'_> {
         let gone = |Managed { service, app, .. }: &Managed| match found.get(&service.name) {
             Some(new) if new.rule == service.rule && new.terms == service.terms => {
                 let lost = followed.get(app).is_some_and(|pids| new.has_lost(pids, &whose, &self.census));
-                service.ends_as(new).or(lost.then_some("some of its processes belong to it no more"))
+                service.ends_as(new).or(lost.then_some("some of its processes have left it"))
             }
             _ => Some("it is gone, or another rule's"),
         };
@@ -306,7 +306,7 @@ impl Shift<'_> {
             (waits, failed) = (false, Some(Instant::now()));
         }
         if terms.class == Class::Low && among_others {
-            let why = "its control group also holds processes that are not to wait";
+            let why = "its control group also holds processes that must not be paused";
             self.logbook.remark(&format!("{} cannot be throttled: {why}", service.name));
         }
         match added {
@@ -335,7 +335,7 @@ impl Shift<'_> {
     /// initial state.
     fn begin_anew(&mut self) {
         for name in self.managed.keys().cloned().collect::<Vec<_>>() {
-            self.leave(&name, "the mode is another");
+            self.leave(&name, "the mode has changed");
         }
         self.drive.change(&vec![None; self.setup.deciders.len()]);
         self.looked = None;

@@ -55,7 +55,7 @@ impl Shift<'_> {
                 let is_paused = managed.is_none() && paused.is_some();
                 let known = managed.or(paused).filter(|(_, uid)| may_all(user) || *uid == user);
                 let Some((key, uid)) = known else {
-                    return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
+                    return Err(format!("'{name}' is not a service of yours that is managed; see cotenant status"));
                 };
                 if !may_all(user) && is_paused {
                     return Err(format!("'{name}' is paused already"));
@@ -73,7 +73,7 @@ impl Shift<'_> {
             Request::Resume { service: Some(name) } => {
                 let paused = self.desk.kept.pauses.named(name);
                 let Some((key, paused)) = paused.filter(|(_, paused)| may_all(user) || paused.uid == user) else {
-                    return Err(format!("'{name}' is no service of yours that is paused; see cotenant status"));
+                    return Err(format!("'{name}' is not a service of yours that is paused; see cotenant status"));
                 };
                 if !may_all(user) && paused.by_operator {
                     return Err(format!("the administrator has paused '{name}', and alone resumes it"));

@@ -38,7 +38,8 @@ async fn guard(at: SocketAddr, request: Request, next: Next) -> Response {
     let mut answer = if may {
         next.run(request).await
     } else {
-        let why = "ask for this by the machine's address or as localhost; a name could be somebody else's\n";
+        let why = "open this page by the machine's address or as localhost; a host name could lead to another \
+                   machine\n";
         (StatusCode::MISDIRECTED_REQUEST, why).into_response()
     };
     answer

@@ -9,7 +9,7 @@ mod cluster;
 use crate::validate::machine;
 use cluster::Cluster;
 use cotenant_cli::{print, usage};
-use cotenant_linux::bounded;
+use cotenant_linux::{bounded, given};
 use cotenant_sim::app::parse_programs;
 use cotenant_sim::machine::SimMachine;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let own = args.programs.as_ref().map_or_else(
         || Ok(BTreeMap::new()),
         |path| {
-            let text = bounded::given_text(path).map_err(|e| usage(format!("{}: {e}", path.display())))?;
+            let text = given::text(path).map_err(|e| usage(format!("{}: {e}", path.display())))?;
             parse_programs(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
         },
     )?;
@@ -93,7 +93,7 @@ fn answer(cluster: &mut Cluster, line: &[u8], out: &mut dyn Write) -> io::Result
         out.flush()
     }
     match serde_json::from_slice(line) {
-        Err(why) => say(out, Err::<(), _>(format!("this is no request: {why}"))),
+        Err(why) => say(out, Err::<(), _>(format!("this is not a request: {why}"))),
         Ok(Request::Start { node, pod, program, work_s }) => say(out, cluster.start(&node, &pod, &program, work_s)),
         Ok(Request::Stop { pod }) => say(out, cluster.stop(&pod)),
         Ok(Request::Advance { to_s }) => say(out, cluster.advance(to_s)),

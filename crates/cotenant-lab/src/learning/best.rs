@@ -4,7 +4,7 @@ use super::mixes::Mix;
 use super::once::{Ran, long};
 use anyhow::Context as _;
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_model::Time;
 use cotenant_sim::course::Rest;
 use cotenant_sim::optimum::{Label, Limits};
@@ -122,7 +122,7 @@ pub(super) struct Known {
 /// The best mappings written by an earlier run.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Known>> {
     let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: {why}", path.display()));
-    let text = bounded::given_text(path).map_err(|why| wrong(&why))?;
+    let text = given::text(path).map_err(|why| wrong(&why))?;
     let before: Before = serde_json::from_str(&text).map_err(|why| wrong(&why))?;
     Ok(before.mixes)
 }

@@ -3,6 +3,7 @@
 use super::best::Best;
 use super::mixes::Mix;
 use super::once::{Arm, Ran};
+use crate::means::{geometric, lowest, mean};
 use cotenant_model::stats;
 use cotenant_sim::course::{least_share, mean_share};
 use serde::Serialize;
@@ -146,19 +147,6 @@ pub(super) struct Summary {
     pub first_over_at_rest: [f64; 2],
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-    sum / f64::max(n, 1.0)
-}
-
-fn geometric(values: impl Iterator<Item = f64>) -> f64 {
-    mean(values.map(f64::ln)).exp()
-}
-
-fn least(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(f64::INFINITY, f64::min)
-}
-
 /// Each mark separately.
 fn by_mark(marks: usize, of: impl Fn(usize) -> f64) -> Vec<f64> {
     (0..marks).map(of).collect()
@@ -216,9 +204,9 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         rest: geometric(seeds.iter().map(|seed| seed.rest)),
         mapping: geometric(mapped.iter().map(|speeds| mean_share(speeds, &best.touched.speeds))),
         after: by_mark(marks, |mark| geometric(seeds.iter().map(|seed| seed.after[mark]))),
-        over_linux_best: by_mark(marks, |mark| least(runs.iter().map(|run| whole(run, mark))) / linux_best(mark)),
-        worst_app: least(seeds.iter().map(|seed| seed.worst_app)),
-        worst_app_by_slowest: least(seeds.iter().map(|seed| seed.worst_app_by_slowest)),
+        over_linux_best: by_mark(marks, |mark| lowest(runs.iter().map(|run| whole(run, mark))) / linux_best(mark)),
+        worst_app: lowest(seeds.iter().map(|seed| seed.worst_app)),
+        worst_app_by_slowest: lowest(seeds.iter().map(|seed| seed.worst_app_by_slowest)),
         apps: (0..best.touched.speeds.len()).map(of_app).collect(),
         lost_s: mean(runs.iter().map(|run| run.lost_s)),
         over_budget_s: runs.iter().map(|run| run.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
@@ -249,7 +237,7 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
             // Linux is the first row, then comes the first policy.
             let ahead = |of: fn(&Row) -> f64| {
                 let each = || own.iter().map(move |mix| of(mix.rows.get(1).unwrap_or(&mix.rows[0])) / of(&mix.rows[i]));
-                [geometric(each()), least(each())]
+                [geometric(each()), lowest(each())]
             };
             let below = |of: fn(&Seed) -> f64| seeds().filter(|seed| of(seed) < BELOW).count();
             all.push(Summary {
@@ -258,14 +246,14 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 noise: first.noise,
                 mixes: own.len(),
                 rest: geometric(rows().map(|row| row.rest)),
-                rest_least: least(rows().map(|row| row.rest)),
+                rest_least: lowest(rows().map(|row| row.rest)),
                 mapping: geometric(rows().map(|row| row.mapping)),
                 lying: geometric(own.iter().map(|mix| mix.lying)),
                 after: by_mark(marks, |mark| geometric(rows().map(|row| row.after[mark]))),
-                after_least: by_mark(marks, |mark| least(rows().map(|row| row.after[mark]))),
-                over_linux_best: by_mark(marks, |mark| least(rows().map(|row| row.over_linux_best[mark]))),
-                worst_app: least(rows().map(|row| row.worst_app)),
-                worst_app_by_slowest: least(rows().map(|row| row.worst_app_by_slowest)),
+                after_least: by_mark(marks, |mark| lowest(rows().map(|row| row.after[mark]))),
+                over_linux_best: by_mark(marks, |mark| lowest(rows().map(|row| row.over_linux_best[mark]))),
+                worst_app: lowest(rows().map(|row| row.worst_app)),
+                worst_app_by_slowest: lowest(rows().map(|row| row.worst_app_by_slowest)),
                 runs: seeds().count(),
                 below: [below(|seed| seed.worst_app), below(|seed| seed.worst_app_by_slowest)],
                 lost_s: mean(rows().map(|row| row.lost_s)),
@@ -275,8 +263,8 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 moves: mean(rows().map(|row| row.moves)),
                 over_linux: (0..marks).map(|mark| Mean::of(seeds().map(|seed| seed.over_linux[mark]))).collect(),
                 late_over_linux: Mean::of(seeds().map(|seed| seed.late_over_linux)),
-                over_linux_least: least(rows().map(at_end)),
-                over_linux_least_seed: least(seeds().map(|seed| seed.over_linux[marks - 1])),
+                over_linux_least: lowest(rows().map(at_end)),
+                over_linux_least_seed: lowest(seeds().map(|seed| seed.over_linux[marks - 1])),
                 slowest: geometric(seeds().map(|seed| seed.worst_app)),
                 best_slowest: geometric(own.iter().flat_map(|mix| mix.best_slowest.iter().copied())),
                 first_over: ahead(|row| row.after[row.after.len() - 1]),

@@ -484,17 +484,17 @@ fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
     out.table(&table)?;
     writeln!(
         out,
-        "\nShares of the best mapping known, geometric means over applications, seeds and mixes: at rest, with memory where \
-         it is by then, or in the last tenth of the time where the kernel moves it; on average up to each time, learning included. Mapping: as if memory had been touched where threads \
-         came to rest, of the best such mapping. Lying: the best with memory where Linux let it be touched, of the same. \
-         Worst app: speed at rest over that under Linux, the least. Lost: seconds lost against Linux. Over Linux's best: \
-         the worst seed of the worst mix over Linux's best seed, at each time.\n\n\
-         The last table: speed over that under Linux with the same seed, geometric means over mixes and seeds with their \
-         95 % intervals: on average up to each time, and in the second half. Worst mix: of the seeds' means, at the end. \
-         Slowest app: at rest, of each mix and seed, geometric mean; of the best: the same of the best mappings. Below \
-         0.95: mixes with a seed in which an application is that slow at rest, by its speed and by its slowest thread. Behind: \
-         seconds of Linux's work missing at most. First over it: the first policy over this one at the end; in brackets, \
-         of the worst mix."
+        "\nShares of the best mapping known, geometric means over applications, seeds and mixes. At rest: with memory \
+         where it is by then, or in the last tenth of the time where the kernel moves it. On average up to each time: \
+         learning included. Mapping: as if memory had been touched where threads came to rest, of the best such \
+         mapping. Lying: the best with memory where Linux let it be touched, of the same. Worst app: speed at rest \
+         over that under Linux, the least. Lost: seconds lost against Linux. Over Linux's best: the worst seed of the \
+         worst mix over Linux's best seed, at each time.\n\nThe last table: speed over that under Linux with the same \
+         seed, on average up to each time, and in the second half. Geometric means over mixes and seeds with their 95 \
+         % intervals. Worst mix: of the seeds' means, at the end. Slowest app: at rest, of each mix and seed, \
+         geometric mean; of the best: the same of the best mappings. Below 0.95: mixes with a seed in which an \
+         application is that slow at rest, by its speed and by its slowest thread. Behind: seconds of Linux's work \
+         missing at most. First over it: the first policy over this one at the end; in brackets, of the worst mix."
     )
 }
 

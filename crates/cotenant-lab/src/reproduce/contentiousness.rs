@@ -137,8 +137,9 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(claim(label, cost as f64 - suffer as f64, "places", says, holds));
     }
     let note = format!(
-        "Each program of workloads/spec-cpu2006.toml beside each, itself included, on two cores of {MACHINE}, {WORK_S} s of work; the paper takes 18, which it does not name, with their \
-         reference inputs to their end. The programs were measured on another machine."
+        "Each program of workloads/spec-cpu2006.toml beside each, itself included, on two cores of {MACHINE}, \
+         {WORK_S} s of work. The paper takes 18, which it does not name, with their reference inputs to their end. \
+         The programs were measured on another machine."
     );
     Ok(Found::tallied(rows, note))
 }

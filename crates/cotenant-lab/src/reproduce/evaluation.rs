@@ -274,10 +274,11 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     let below = told.iter().filter(|c| c.moves[0] < 0.5 && c.inter < threshold).count();
     let room = highest(&room);
     let note = format!(
-        "{} Slower under SAM than under Linux: {lost}. No policy can gain more over Linux here than the best static mapping, at most {room:.0} % \
-         (its own phases apart). Of {} applications that Table 1 has moved for coherence, SAM leaves {rests} alone; in {below} of them a thread's \
-         inter-socket events under Linux, the mean over the run, stay below the threshold ({}): with its threads halved between the sockets, about half of \
-         an application's transfers cross, and waiting for memory and for transfers makes its cycles more.",
+        "{} Slower under SAM than under Linux: {lost}. No policy can gain more over Linux here than the best static \
+         mapping, at most {room:.0} % (its own phases apart). Of {} applications that Table 1 has moved for \
+         coherence, SAM leaves {rests} alone. In {below} of them a thread's inter-socket events under Linux, the mean \
+         over the run, stay below the threshold ({}). With its threads halved between the sockets, about half of an \
+         application's transfers cross. Waiting for memory and for transfers makes its cycles more.",
         base(lab, standalone())?,
         told.len(),
         number::significant(threshold, 2)
@@ -286,8 +287,8 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
 }
 
 /// Why SAM's coherence moves differ from Table 1.
-const ANEW: &str = "SAM moves each thread of a sharing program once; where threads are created anew, as the paper's are (§4.2), it moves each \
-     set: SVD with three sets 12, 18, 24 and 30 times";
+const ANEW: &str = "SAM moves each thread of a sharing program once. Where threads are created anew, as the paper's \
+                    are (§4.2), it moves each set: SVD with three sets 12, 18, 24 and 30 times";
 /// Why it rarely moves for remote memory.
 const TOUCHED: &str =
     "each thread touches its own pages where it stands; where one thread loads them TunkRank has 3 and 7.5 such moves";
@@ -365,8 +366,8 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
         let (knows, follow, both) =
             (of(&|c| c.recommended.range[end]), of(&|c| c.balanced[1].range[end]), of(&|c| c.balanced[2].range[end]));
         format!(
-            "figure 4 does not know whose sharers belong together, and {PAGES_STAY}; as recommended it is {knows:.2}, where pages follow \
-             {follow:.2}, with both {both:.2}; the best static mapping of each mix has {most:.2}"
+            "figure 4 does not know whose sharers belong together, and {PAGES_STAY}. As recommended it is {knows:.2}, \
+             where pages follow {follow:.2}, with both {both:.2}; the best static mapping of each mix has {most:.2}"
         )
     };
     summary.extend([
@@ -425,10 +426,11 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let (most, error) =
         (joint.iter().map(|j| j.evaluations).max().unwrap_or_default(), highest(joint.iter().map(|j| j.error)));
     let note = format!(
-        "{} Programs that end begin anew until all have ended once (assumed). The paper normalises mixes to each application's best mapping \
-         alone (§4.3), and so do rows in parts of that. Besides, the best static mapping of each mix was searched for: all classes \
-         for {exact} mixes, the best found for {}, at most {most} evaluations of a mix; mappings were told apart by runs of half a second, which \
-         differ from whole runs by at most {:.2} %. Mixes in which SAM is slower than Linux's best seed: {lost}.",
+        "{} Programs that end begin anew until all have ended once (assumed). The paper normalises mixes to each \
+         application's best mapping alone (§4.3), and so do rows in parts of that. Besides, the best static mapping \
+         of each mix was searched for: all classes for {exact} mixes, the best found for {}, at most {most} \
+         evaluations of a mix. Mappings were compared by runs of half a second, which differ from whole runs by at \
+         most {:.2} %. Mixes in which SAM is slower than Linux's best seed: {lost}.",
         base(lab, mixes())?,
         joint.len() - exact,
         error * 100.0
@@ -496,8 +498,8 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
                 ("SAM as recommended", recommended),
                 ("the best static mapping", still),
             ];
-            for (who, value) in all {
-                rows.push(row(format!("{}: {name}, {who}", case.label), value[panel] * scale[panel], unit));
+            for (arm, value) in all {
+                rows.push(row(format!("{}: {name}, {arm}", case.label), value[panel] * scale[panel], unit));
             }
             changes[panel].push((linux[panel] * scale[panel], sam[panel] * scale[panel]));
             best[panel] = (best[panel].0 + still[panel], best[panel].1 + sam[panel]);
@@ -518,8 +520,8 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
         percent(inter(arm) / inter(0))
     };
     let full = format!(
-        "in {} mixes sharers fill both sockets, and nobody moves; in the other {} that share it falls by {:.0} %; on second contexts, too, \
-         it changes by {:+.0} % in all, as recommended by {:+.0} %",
+        "in {} mixes sharers fill both sockets, and nothing moves. In the other {} that share it falls by {:.0} %. On \
+         second contexts, too, it changes by {:+.0} % in all, as recommended by {:+.0} %",
         still.len(),
         less.len(),
         -percent(left),
@@ -554,9 +556,10 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
         change(2),
         change(3)
     );
-    let note = "The paper's text gives no figures for these panels; it says that IPC rises for almost all, and that inter-socket \
-         coherence is almost eliminated (alone) or significantly reduced (mixes) and replaced by intra-socket coherence. Means over the seeds; \
-         LLC misses hold what other sockets serve, as on the hardware.";
+    let note = "The paper's text gives no figures for these panels. It says that IPC rises for almost all, and that \
+                inter-socket coherence is almost eliminated (alone) or significantly reduced (mixes) and replaced by \
+                intra-socket coherence. Means over the seeds; LLC misses hold what other sockets serve, as on the \
+                hardware.";
     Ok(Found::new(rows, verdict, note))
 }
 

@@ -88,7 +88,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 45] = [
     ("feliu-speedup", "Figure 10, §6.2", "ten mixes under mas, cas and das", feliu::speedup),
     ("feliu-balance", "Figure 11, §6.2", "how evenly the L2 caches are used", feliu::balance),
     ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
-    ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
+    ("feliu-fairness", "Figure 14, §6.2", "programs that das makes faster than cas", feliu::fairness),
     ("feliu-chiplets", "beyond the paper", "mas, cas and das under 16 caches and 8 memory nodes", feliu::chiplets),
     ("resense-sensitivity", "Tables IV and V, §3.1", "how programs react to sharing", resense::sensitivity),
     ("resense-small", "Figure 7, Table VI, §3.2", "workloads of three programs", resense::small),

@@ -1,6 +1,7 @@
 //! Results of an experiment: rows of the paper's figures beside ours, and derived sentences.
 
 use super::spread::Spread;
+pub(super) use crate::means::{geometric, highest, lowest, mean};
 use serde::Serialize;
 use std::borrow::Borrow;
 
@@ -193,27 +194,6 @@ fn effect_words(paper: f64, measured: f64) -> &'static str {
         part if part < 2.0 => "appears",
         _ => "appears, more than twice as large",
     }
-}
-
-/// The geometric mean; 1 if empty.
-pub(super) fn geometric(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
-    mean(values.into_iter().map(|v| v.borrow().ln())).exp()
-}
-
-/// The mean; 0 if empty.
-pub(super) fn mean(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
-    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v| (sum + v.borrow(), n + 1));
-    sum / f64::from(n.max(1))
-}
-
-/// The minimum; infinite if empty.
-pub(super) fn lowest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
-    values.into_iter().fold(f64::INFINITY, |least, v| least.min(*v.borrow()))
-}
-
-/// The maximum; minus infinity if empty.
-pub(super) fn highest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
-    values.into_iter().fold(f64::NEG_INFINITY, |most, v| most.max(*v.borrow()))
 }
 
 /// Percent by which a ratio exceeds 1.

@@ -150,9 +150,9 @@ pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     );
     let cost = Lab::scenario("[[app]]\nprogram = 'cpu'\n")?.observation.cost_s * 1e6;
     let note = format!(
-        "The time that sampling costs is an input here, not a result: {cost:.1} µs for each task and sample, as measured on Linux, every 100 ms \
-         (docs/reference/overhead.md); the model says what becomes of it. Where a CPU is idle it is spent there. The paper reads counters every \
-         millisecond, Cotenant once a decision."
+        "The time that sampling costs is an input here, not a result: {cost:.1} µs for each task and sample, as \
+         measured on Linux, every 100 ms (docs/reference/overhead.md). The model says what becomes of it. Where a CPU \
+         is idle it is spent there. The paper reads counters every millisecond, Cotenant once a decision."
     );
     Ok(Found::new(rows, verdict, note))
 }

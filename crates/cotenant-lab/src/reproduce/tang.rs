@@ -226,9 +226,11 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
                 .map(|(state, per_s)| row(format!("{service}: requests that find a line {state}"), per_s / 1e3, "/ms")),
         );
     }
-    let note = "Figure 3.4 and its text; figures 3.5 and 3.7 in {X.X.X.X.}, 3.6 and 3.8 as ratios of the second mapping to the first, 3.9 in {X.X.X.X.}. The simulated caches know which lines \
-                are shared and which are missing; modified and exclusive ones are told apart by what is written back, prefetched ones by what a \
-                prefetcher is assumed to fetch (here nothing). That bigtable finds the most shared is assumed.";
+    let note = "Figure 3.4 and its text; figures 3.5 and 3.7 in {X.X.X.X.}, 3.6 and 3.8 as ratios of the second \
+                mapping to the first, 3.9 in {X.X.X.X.}. The simulated caches know which lines are shared and which \
+                are missing. Modified and exclusive ones are distinguished by what is written back, prefetched ones \
+                by what a prefetcher is assumed to fetch (here nothing). That bigtable finds the most shared is \
+                assumed.";
     Ok(result(rows, note))
 }
 
@@ -355,8 +357,10 @@ pub(super) fn characteristics(lab: &mut Lab) -> anyhow::Result<Found> {
     let together = Load::four(CLOVERTOWN, SERVICES[0], None).mapped(lab, "XXXX|....")?;
     let used = together.bus * 64.0 / STREAM_BYTES_PER_S * 100.0;
     rows.push(level("contentAnalyzer {XXXX....}: traffic over what one bus sustains", 70.0, used, "%"));
-    let note = "Figure 4.1 of one thread alone, 4.2 of four in {X.X.X.X.}. The order of the programs by bus traffic, misses and sharing is what their figures were made from, so only the bus \
-                that four threads share is held against the paper, which multiplies the traffic of one by four. Other categories of Figure 4.2 are requests less misses and shared.";
+    let note = "Figure 4.1 of one thread alone, 4.2 of four in {X.X.X.X.}. The order of the programs by bus traffic, \
+                misses and sharing is what their figures were made from. So only the bus that four threads share is \
+                held against the paper, which multiplies the traffic of one by four. Other categories of Figure 4.2 \
+                are requests less misses and shared.";
     Ok(result(rows, note))
 }
 

@@ -136,8 +136,9 @@ fn hops(tile: usize) -> f64 {
     f64::from(x + (COLUMNS - 1 - y))
 }
 
-const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_ns in machines/tilepro64.toml) was derived from these 14 % and a cycle per hop; that the spread is there is no finding, what part of it \
-     a program sees is.";
+const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_ns in machines/tilepro64.toml) was \
+     derived from these 14 % and a cycle per hop. That the spread is there is no finding, what part of it a program \
+     sees is.";
 
 /// Figure 2.
 pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Found> {
@@ -268,9 +269,10 @@ fn boxes(
     let fault_s = page_fault_s()?;
     let cost = program.alone("overhead", fault_s)? / program.alone("none", 0.0)? - 1.0;
     let note = format!(
-        "Medians and box plots of {} trials. Each task's memory is behind one controller, drawn anew per trial: the paper does not say where Linux put it; tumanov-spread has it behind several. \
-         Looked at 20 times a second, each page that a task touches costs it a fault of {:.2} µs, which makes one striding task {:.1} % slower as in the paper (§5.1: 9) and this program alone \
-         {:.1} %; the last arm is what hardware counters would give.",
+        "Medians and box plots of {} trials. Each task's memory is behind one controller, drawn anew per trial: the \
+         paper does not say where Linux put it; tumanov-spread has it behind several. Looked at 20 times a second, \
+         each page that a task touches costs it a fault of {:.2} µs. This makes one striding task {:.1} % slower as \
+         in the paper (§5.1: 9) and this program alone {:.1} %. The last arm is what hardware counters would give.",
         lab.effort.seeds * TRIALS,
         fault_s * 1e6,
         percent(COLLECTION),

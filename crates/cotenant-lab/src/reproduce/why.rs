@@ -12,29 +12,29 @@ const WHY: &[(&str, &str)] = &[
     ),
     (
         "feliu-memory",
-        "what the bus lets wait is a guess, and cycles per instruction are a newer core's: with ten times of the wait \
-         nearly all programs above 2/µs lose what they should",
+        "how long the bus delays accesses is a guess, and cycles per instruction are a newer core's. With ten times \
+         of the wait nearly all programs above 2/µs lose what they should",
     ),
     (
         "feliu-l2",
-        "L1 misses of 17 programs, and the L2's bandwidth and replacement, are guesses: with half of that bandwidth, or \
-         with LRU, about as many programs lose 5 % as in the paper",
+        "L1 misses of 17 programs, and the L2's bandwidth and replacement, are guesses. With half of that bandwidth, \
+         or with LRU, about as many programs lose 5 % as in the paper",
     ),
     (
         "feliu-degradation",
-        "what the bus lets wait, and cycles per instruction, are guesses: with ten times and twice of them more programs \
-         lose and fewer do, as the page shows",
+        "how long the bus delays accesses, and cycles per instruction, are guesses. With ten times and twice of them \
+         more programs lose and fewer do, as the page shows",
     ),
     (
         "feliu-speedup",
-        "lines fetched ahead are no misses that a policy sees: where they are, each gains; so does each where programs take \
-         twice the cycles and the bus lets wait ten times as long",
+        "lines fetched ahead are no misses that a policy sees: where they are, each gains. So does each where \
+         programs take twice the cycles and the bus delays accesses ten times as long",
     ),
     ("feliu-fairness", "what it takes was not found"),
     (
         "resense-sensitivity",
-        "no guess of the machines explains it: as many statements are met, to a few, with other nodes twice as far, half \
-         the bandwidth of memory, five times its wait, and caches of half the size",
+        "no guess of the machines explains it. As many statements are met, to a few, with other nodes twice as far, \
+         half the bandwidth of memory, five times its wait, and caches of half the size",
     ),
     (
         "resense-small",

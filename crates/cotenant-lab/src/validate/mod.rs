@@ -5,7 +5,7 @@ mod truth;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, usage};
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_model::machine::Machine;
 use cotenant_model::stats::median::middle;
 use cotenant_model::stats::rank_correlation;
@@ -151,7 +151,7 @@ struct Verdict {
 /// # Errors
 /// If a file or the machine is invalid, or nothing can be predicted.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let read = |path: &Path| bounded::given_text(path).map_err(|e| usage(format!("{}: {e}", path.display())));
+    let read = |path: &Path| given::text(path).map_err(|e| usage(format!("{}: {e}", path.display())));
     let runs = truth::parse(&read(&args.file)?).map_err(|e| usage(format!("{}:{e}", args.file.display())))?;
     let own = args.programs.as_ref().map_or_else(
         || Ok(BTreeMap::new()),
@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let rank = rank_correlation.map_or("-".to_owned(), |_| rho(*rank_correlation));
             row(format!("slowed {from} times or more"), *programs, *error, rank);
         }
-        row("if nobody were slowed".to_owned(), verdict.programs, Some(verdict.error_of_no_slowdown), "-".to_owned());
+        row("if nothing were slowed".to_owned(), verdict.programs, Some(verdict.error_of_no_slowdown), "-".to_owned());
         out.table(&errors)?;
         writeln!(out)?;
         let mut worst: Vec<&Prediction> = verdict.predictions.iter().collect();

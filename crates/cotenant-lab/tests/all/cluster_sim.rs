@@ -12,7 +12,7 @@ fn each_line_is_answered_before_the_next_is_asked() {
     let (mut asked, mut said) = (server.stdin.take().unwrap(), BufReader::new(server.stdout.take().unwrap()));
     for (line, answer) in [
         (r#"{"verb":"start","node":"n1","pod":"a","program":"mcf06","work_s":60}"#, "{\"ok\":{\"at_s\":0.0}}"),
-        ("x", "{\"error\":\"this is no request: expected value at line 1 column 1\"}"),
+        ("x", "{\"error\":\"this is not a request: expected value at line 1 column 1\"}"),
         (
             r#"{"verb":"start","node":"n1","pod":"a","program":"mcf06","work_s":60}"#,
             "{\"error\":\"there is a pod 'a' already\"}",

@@ -62,7 +62,7 @@ fn pressure(root: &Path) -> Capability {
         (true, false) => (Standing::Limited, "PSI of the machine alone: no cgroup2 is mounted"),
         (false, _) => (Standing::Missing, "the kernel counts none: PSI is off, or it has no CONFIG_PSI"),
     };
-    let cost = "for how much of the time services are short of CPUs is not known; how long their threads wait is";
+    let cost = "the share of time in which services are short of CPUs is unknown; how long their threads wait is known";
     let remedy =
         if counts { "mount -t cgroup2 none /sys/fs/cgroup/unified" } else { "psi=1 on the kernel's command line" };
     Capability::new("CPU pressure", standing, found, cost, remedy)
@@ -97,18 +97,18 @@ fn resctrl_refuses(folder: &Path) -> Option<io::Error> {
 fn page_placement(root: &Path) -> Capability {
     let standing = if root.join("proc/self/numa_maps").exists() { Standing::Available } else { Standing::Missing };
     let found = if standing == Standing::Available { "/proc/PID/numa_maps" } else { "no /proc/PID/numa_maps" };
-    let cost = "pages cannot be told apart by memory node";
+    let cost = "the memory node of a page is unknown";
     Capability::new("page placement", standing, found, cost, "a kernel with CONFIG_NUMA")
 }
 
 fn waits(root: &Path) -> Capability {
-    let cost = "how long programs wait for a CPU is known, and not behind which others";
+    let cost = "how long programs wait for a CPU is known, but not behind which others";
     let tried = || Tracer::load().map(|tracer| tracer.missing().to_vec());
     by_bpf(root, "causes of waits", "the scheduler's tracepoints, by BPF", cost, tried)
 }
 
 fn requests(root: &Path) -> Capability {
-    let cost = "what clients of a server wait is known by questions (redis:, postgres:, http:) and reports alone";
+    let cost = "only questions (redis:, postgres:, http:) and reports show how long clients of a server wait";
     by_bpf(root, "requests", "tracepoints of TCP and Unix sockets, by BPF", cost, Requests::missing)
 }
 

@@ -194,8 +194,7 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
     if found.pmus.iter().any(Pmu::is_halved) {
         notes.push(
             "the kernel counts with half of this processor's counters while SMT is on, because of an erratum \
-             (intel_ht_bug): events are in groups of two that take turns, each for a part of the time; without SMT they \
-             are in groups of four"
+             (intel_ht_bug). So events take turns in groups of two, without SMT in groups of four"
                 .to_owned(),
         );
     }
@@ -223,7 +222,7 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
         notes.push(format!("{left_out} threads are left out; observe fewer programs, or raise the limit of tasks"));
     }
     if *missed > 0 {
-        notes.push(format!("{missed} threads ended before there was time to look at them: too many are born"));
+        notes.push(format!("{missed} threads ended before they could be looked at: too many start"));
     }
     if *others > 0 {
         notes.push(format!("{others} processes of other users are left out; --all-users includes them"));

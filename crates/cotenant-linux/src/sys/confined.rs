@@ -23,8 +23,8 @@ pub enum Failed {
     Start,
 }
 
-/// The result of `work` in a child process within this time, and with at most this many bytes of memory beyond this
-/// process's; files mapped for reading do not count.
+/// The result of `work` in a child process, which ends after this time. The child may use this many bytes of memory
+/// more than this process does; files mapped for reading do not count.
 ///
 /// No program is executed: the child has a copy of this process's memory, and of its calling thread only. A lock held
 /// by another thread stays locked until the time limit; the allocators of glibc and musl handle forks.

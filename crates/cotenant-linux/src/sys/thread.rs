@@ -94,7 +94,7 @@ impl Held {
     pub fn may_wait(&self) -> Result<(), String> {
         match &self.stat.comm[..] {
             _ if self.pid == 1 => Err("it is the first process, which all others depend on".to_owned()),
-            "systemd-journal" => Err("it keeps the log, and whoever writes there would wait with it".to_owned()),
+            "systemd-journal" => Err("it keeps the log, and programs that write there would wait with it".to_owned()),
             _ => Ok(()),
         }
     }

@@ -505,7 +505,7 @@ fn the_group_of_somebody_else_stays_his() {
     job.pause(&mut journal, &[], None).unwrap();
     eventually("it stands still", || stands_still(&theirs));
     let again = Job::of_group(&mut journal, &theirs).unwrap_err();
-    assert!(again.to_string().contains("is frozen by somebody else"), "{again}");
+    assert!(again.to_string().contains("is frozen by another program"), "{again}");
     let report = journal.finish();
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));

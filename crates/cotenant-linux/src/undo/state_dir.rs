@@ -142,7 +142,7 @@ pub fn open_dir(dir: &Path) -> io::Result<()> {
     let meta = fs::metadata(dir)?;
     match meta.mode() & 0o1002 {
         _ if meta.uid() != sys::euid() && meta.uid() != 0 => refuse("it belongs to another user"),
-        0o0002 => refuse("everybody can replace what is in it (chmod o-w)"),
+        0o0002 => refuse("all users can replace what is in it (chmod o-w)"),
         _ => Ok(()),
     }
 }
@@ -166,7 +166,7 @@ pub fn append_own(path: &Path) -> io::Result<File> {
     };
     let meta = file.metadata()?;
     match () {
-        () if !meta.is_file() => refuse("it is no regular file"),
+        () if !meta.is_file() => refuse("it is not a regular file"),
         () if meta.uid() != sys::euid() => refuse("it belongs to another user"),
         () if meta.nlink() != 1 => refuse("it is a hard link; remove it"),
         () => Ok(file),
@@ -202,7 +202,7 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     let mut open = || {
         let file = open_own(&mut options, path)?;
-        if file.metadata()?.is_file() { Ok(file) } else { refuse("it is no regular file") }
+        if file.metadata()?.is_file() { Ok(file) } else { refuse("it is not a regular file") }
     };
     if open()?.metadata()?.mode() & 0o077 != 0 {
         fs::remove_file(path)?;
@@ -274,7 +274,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let why = (!secure).then(|| "others can write into it (chmod 700)".to_owned());
             assert_eq!(told(secure_dir(&path)), why, "{mode:o}");
-            let why = (!open).then(|| "everybody can replace what is in it (chmod o-w)".to_owned());
+            let why = (!open).then(|| "all users can replace what is in it (chmod o-w)".to_owned());
             assert_eq!(told(open_dir(&path)), why, "{mode:o}");
         }
         symlink("700", dir.path().join("link")).unwrap();
@@ -319,7 +319,7 @@ mod tests {
         let ours = lock(&path, Lock::Try).unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(lock(&path, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Removing it while holding it leaves it to the next one.
+        // The file may be removed while it is locked: the next lock makes another one.
         fs::remove_file(&path).unwrap();
         drop(ours);
         drop(lock(&path, Lock::Wait).unwrap());
@@ -348,7 +348,7 @@ mod tests {
         fs::hard_link(at("log"), at("hard")).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         for (name, why) in [
-            ("pipe", "it is no regular file"),
+            ("pipe", "it is not a regular file"),
             ("link", "it is a symbolic link; remove it"),
             ("hard", "it is a hard link; remove it"),
             // The file is not searched for elsewhere: the kernel gives the reason.

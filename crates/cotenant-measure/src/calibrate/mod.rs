@@ -253,7 +253,7 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
 fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let name = "coherence_per_cycle";
     if plan.together.is_none() || plan.apart.is_none() {
-        return c.leave_out(name, "one last-level cache, as far as this machine tells: there is no apart");
+        return c.leave_out(name, "one last-level cache, as far as this machine reports: no threads can be apart");
     }
     let Some(clock) = c.figure("clock_hz").map(|figure| figure.measured.value) else {
         return c.leave_out(name, "needs clock_hz, which was not measured");

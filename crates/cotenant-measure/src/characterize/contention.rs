@@ -27,8 +27,8 @@ fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f6
 /// The same lines from simulated caches of this machine's sizes, with the program's units of work.
 fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Option<u64>), Stop> {
     let Some((upper, last)) = caches::last_two(topology) else {
-        let why = "lines that come into caches cannot be counted here, and this machine does not tell of two levels of caches that could be \
-                   simulated";
+        let why = "lines that come into caches cannot be counted here, and this machine does not report two levels of \
+                   caches that could be simulated";
         return Err(Stop::Missing(why.to_owned()));
     };
     let lines = bench.simulate(&[[upper, last]])?.remove(0);

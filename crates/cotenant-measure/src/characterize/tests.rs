@@ -359,7 +359,7 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     };
     assert_eq!(stopped(&topology, false), "bst-4mb reports no progress on simulated caches");
     assert!(
-        stopped(&machine(1, 1, 2, 1), true).ends_with("does not tell of two levels of caches that could be simulated")
+        stopped(&machine(1, 1, 2, 1), true).ends_with("does not report two levels of caches that could be simulated")
     );
     assert_eq!(stopped(&machine(2, 1, 1, 1), true), "no two cores that may be used share a last-level cache");
 }

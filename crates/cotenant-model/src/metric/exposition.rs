@@ -110,9 +110,7 @@ pub enum ScrapeError {
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
     /// A histogram without its last bucket.
-    #[error(
-        "'{0}' has no bucket le=\"+Inf\", so that nothing tells what lies above the others; ask the server's authors"
-    )]
+    #[error("'{0}' has no bucket le=\"+Inf\", so values above the others are unknown; ask the server's authors")]
     Open(String),
     /// Several histograms whose buckets have other bounds.
     #[error("the histograms '{name}' have buckets with different bounds; add labels until they are alike: {offers}")]

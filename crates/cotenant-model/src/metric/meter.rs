@@ -30,7 +30,7 @@ pub enum MeterError {
     #[error("it printed nothing; print one number")]
     Nothing,
     /// Text.
-    #[error("it printed '{0}', which is no number; print one number and nothing else")]
+    #[error("it printed '{0}', which is not a number; print one number and nothing else")]
     NoNumber(String),
     /// NaN or infinite.
     #[error("its value is {0}; only finite numbers can be compared")]
@@ -39,7 +39,7 @@ pub enum MeterError {
     #[error("its value is {0}; a speed or a latency is not below 0")]
     Negative(f64),
     /// A quantile was asked for of something that has none.
-    #[error("it is no histogram and has no quantiles; leave q= out")]
+    #[error("it is not a histogram and has no quantiles; leave q= out")]
     NoHistogram,
     /// The quantile's bucket is open at one end.
     #[error("its p{} is {clipped}; {}", (.quantile * 1e8).round() / 1e6, .clipped.remedy())]

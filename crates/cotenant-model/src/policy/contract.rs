@@ -1,10 +1,11 @@
 //! The definition of a policy.
 
 use super::config::Ctx;
+use super::decision::Decision;
 use super::explain::{Explanation, Learned};
 use super::settings::{SettingError, Settings};
 use super::state::{PolicyState, State};
-use crate::{ActionOutcome, AppId, Decision, Time, View};
+use crate::{ActionOutcome, AppId, Time, View};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

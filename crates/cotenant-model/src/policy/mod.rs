@@ -3,6 +3,7 @@
 
 mod config;
 mod contract;
+mod decision;
 mod explain;
 mod registry;
 pub mod settings;
@@ -10,6 +11,7 @@ mod state;
 
 pub use config::{Config, Ctx};
 pub use contract::{DynPolicy, Needs, Policy, Refusal};
+pub use decision::Decision;
 pub use explain::{Alone, Bound, Explanation, Learned, Limited, ProtectedApp, Statement, Throttling, TrialResult};
 pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};

@@ -118,7 +118,12 @@ pub fn fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let value = Value::deserialize(from)?;
     let percent = || value.as_str()?.strip_suffix('%')?.parse::<f64>().ok();
     let number = value.as_f64().or_else(|| Some(percent()? / 100.0));
-    number.ok_or_else(|| D::Error::custom(format_args!("{value} is no part of a whole; write for example 0.25 or 25%")))
+    number.ok_or_else(|| {
+        D::Error::custom(format_args!(
+            "{value} is not a part of a whole; write for example 0.25 or \
+         25%"
+        ))
+    })
 }
 
 /// Parses a time: text with a unit (a bare number is milliseconds), or the form in recordings.

@@ -149,9 +149,9 @@ impl Profile {
                 let columns = columns.as_ref().ok_or_else(|| wrong("counts stand before the events' names"))?;
                 let mut numbers = line.split_ascii_whitespace();
                 let at: u32 =
-                    numbers.next().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("this is no line number"))?;
+                    numbers.next().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("this is not a line number"))?;
                 let counts: Vec<u64> =
-                    numbers.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong("this is no count"))?;
+                    numbers.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong("this is not a count"))?;
                 let known = self.functions.entry((file.clone(), function.clone())).or_default();
                 known.0.add(columns.counts(&counts));
                 if at > 0 {
@@ -327,7 +327,7 @@ mod tests {
         assert!(wrong("fl=a\nfn=b\n1 2\n").starts_with("line 3: counts stand before"));
         assert!(
             wrong("events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfl=a\nfn=b\n1 x\n")
-                .starts_with("line 4: this is no count")
+                .starts_with("line 4: this is not a count")
         );
         assert_eq!(Model::NEHALEM.score(Counts::default(), 0.0).to_bits(), 0.0_f64.to_bits());
     }

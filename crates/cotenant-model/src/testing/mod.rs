@@ -2,9 +2,10 @@
 
 pub mod malformed;
 
-use crate::action::{Action, Decision, Proposal};
+use crate::action::{Action, Proposal};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
+use crate::policy::Decision;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use crate::topology::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};

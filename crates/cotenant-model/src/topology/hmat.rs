@@ -62,10 +62,10 @@ pub(super) fn lines(topology: &Topology) -> impl Iterator<Item = String> {
         let ns = |ns: Option<u64>| ns.map(|ns| scaled(ns as f64, 1000.0, &["ns", "µs"]));
         let latency = both(ns(access.read_ns), ns(access.write_ns));
         let bandwidth = both(access.read_bytes_per_s.map(per_second), access.write_bytes_per_s.map(per_second));
-        let told: Vec<String> = [latency, bandwidth].into_iter().flatten().collect();
+        let figures: Vec<String> = [latency, bandwidth].into_iter().flatten().collect();
         let from: Vec<String> = access.initiators.iter().map(ToString::to_string).collect();
-        let told = if told.is_empty() { "nothing that can be believed".to_owned() } else { told.join(", ") };
-        format!("Node {} from node {} (HMAT): {told}", access.node, from.join(","))
+        let figures = if figures.is_empty() { "nothing that can be believed".to_owned() } else { figures.join(", ") };
+        format!("Node {} from node {} (HMAT): {figures}", access.node, from.join(","))
     })
 }
 

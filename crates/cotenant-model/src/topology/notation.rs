@@ -16,7 +16,8 @@ pub const FREE: char = '.';
 pub enum MapError {
     /// An invalid character.
     #[error(
-        "'{found}' at position {position} of the mapping is no application: use a letter, a digit, '*', or '.' for a free CPU"
+        "'{found}' at position {position} of the mapping is not an application: use a letter, a digit, '*', or '.' \
+         for a free CPU"
     )]
     Character {
         /// The character.

@@ -108,7 +108,7 @@ pub fn configurations(topology: &Topology, levels: &[Level], level: &Level) -> R
         return Err(format!("no two of the {} {name} have equally many cores of the same kind", level.instances.len()));
     }
     let differs: Vec<String> = differs.into_iter().collect();
-    Err(format!("whoever shares one {name} on this machine also shares {} otherwise", differs.join(" and ")))
+    Err(format!("threads that share one {name} on this machine also share {} otherwise", differs.join(" and ")))
 }
 
 /// Number of these CPUs on each instance of a level, in ascending order.

@@ -65,8 +65,8 @@ impl Default for AtomConfig {
 /// A text that is not a valid setting of `atom`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no setting of atom; write, separated by commas: paper, turn=TIME (10ms to 1440min), rounds=1…1000, settle=0%…90%, \
-     classes=2…10000, all, kernel, execute=TIME"
+    "'{0}' is not a setting of atom; write, separated by commas: paper, turn=TIME (10ms to 1440min), rounds=1…1000, \
+     settle=0%…90%, classes=2…10000, all, kernel, execute=TIME"
 )]
 pub struct AtomConfigError(String);
 
@@ -150,7 +150,7 @@ mod tests {
         ];
         for bad in bad {
             let error = bad.parse::<AtomConfig>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{bad}' is no setting")), "{error}");
+            assert!(error.starts_with(&format!("'{bad}' is not a setting")), "{error}");
         }
     }
 }

@@ -131,7 +131,7 @@ impl AtomState {
             silent.clear();
         }
         if !silent.is_empty() {
-            notes.push(format!("nothing tells how fast these are, so they do not count: {}", silent.join(", ")));
+            notes.push(format!("the speed of these is not reported, so they do not count: {}", silent.join(", ")));
         }
         self.members = members;
         let known = self.contest.as_ref().is_some_and(|c| c.situation == situation);
@@ -218,7 +218,7 @@ impl AtomState {
                         self.proceed(ctx, view, now, notes);
                     }
                     None if now - until >= config.turn * (PATIENCE - 1) => {
-                        notes.push("a turn told nothing about the speed; it is repeated".to_owned());
+                        notes.push("no speed was reported in this turn; it is repeated".to_owned());
                         self.watch(now);
                     }
                     _ => {}

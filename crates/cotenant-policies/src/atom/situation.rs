@@ -152,8 +152,8 @@ pub(crate) fn look(
     }
     if measures.is_empty() {
         return Err(
-            "nothing tells how fast it is; needed: progress that the program reports, --metric, or counted instructions \
-             (auto and shapes take steady proxies, too)",
+            "no program's speed is known; needed: progress that it reports, --metric, or counted instructions (auto \
+             and shapes take steady proxies, too)",
         );
     }
     Ok(Participants { situation: Situation { groups, measures }, members, silent })

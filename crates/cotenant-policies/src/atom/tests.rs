@@ -195,7 +195,7 @@ fn whatever_tells_the_speed_and_whichever_way_is_better() {
     world.run(1);
     assert!(world.notes.is_empty(), "programs begin to report some time after their start");
     world.run(9);
-    assert!(world.has_note("no decision: nothing tells how fast it is") && world.reasons.is_empty());
+    assert!(world.has_note("no decision: no program's speed is known") && world.reasons.is_empty());
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn a_turn_that_tells_nothing_is_given_up_after_the_time_of_three_more() {
     world.run(1);
     world.told = Told::Nothing;
     world.run(7);
-    assert!(!world.has_note("a turn told nothing"), "{:?}", world.notes);
+    assert!(!world.has_note("no speed was reported in this turn"), "{:?}", world.notes);
     world.run(1);
-    assert!(world.has_note("a turn told nothing"), "{:?}", world.notes);
+    assert!(world.has_note("no speed was reported in this turn"), "{:?}", world.notes);
 }
 
 /// A second each, up to 10.5 s, 11 s and 12 s; the turn is measured from 10 s on. The last one is seen twice.

@@ -222,7 +222,8 @@ impl Policy for Numad {
             );
         } else if !seen.is_empty() && seen.values().all(|s| s.on_node.is_none()) {
             notes.push(
-                "numad: where the memory of these processes is cannot be told, so none is big enough to be placed"
+                "numad: where the memory of these processes is cannot be read, so none counts as big enough to be \
+                 placed"
                     .into(),
             );
         } else {
@@ -295,12 +296,12 @@ impl NumadState {
             }
             let target = picked.iter().fold(CpuSet::new(), |all, &n| all.or(&usable[n]));
             let mut reason = Reason::new("numad", "");
-            let who = format!("process {} of {mbs_used} MiB", process.pid);
+            let subject = format!("process {} of {mbs_used} MiB", process.pid);
             reason.what = if picked.len() == 1 {
-                format!("{who} to the node with most room, {{place}}").into()
+                format!("{subject} to the node with most room, {{place}}").into()
             } else {
                 let names: Vec<String> = picked.iter().map(|&n| topology.nodes()[n].id.to_string()).collect();
-                format!("{who} to the nodes with most room: {}", names.join(", ")).into()
+                format!("{subject} to the nodes with most room: {}", names.join(", ")).into()
             };
             reason.place = picked.first().map(|&n| (PlaceKind::Node, topology.nodes()[n].id.0));
             reason.evidence = Some(Evidence {

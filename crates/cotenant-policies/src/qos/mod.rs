@@ -47,7 +47,7 @@ impl Policy for Qos {
     fn check(&self, _: &Ctx<'_>) -> Result<(), Refusal> {
         let refuse = |why: &str, remedy: &str| Err(Refusal::new("qos", why, remedy));
         let Some(config) = &self.0 else {
-            return refuse("nobody is named whose speed is to be kept", "use 'cotenant qos'");
+            return refuse("no program is named as high priority", "use 'cotenant qos'");
         };
         let windowed = config.high.iter().any(|high| !matches!(high.metric, Source::Ipc | Source::Progress));
         let steady = matches!(config.controller, Controller::Steady(_));

@@ -397,9 +397,9 @@ fn das_counts_who_draws_the_target_alone_beside_the_least_injector() {
         degradation: BTreeMap::from([("memory".to_owned(), vec![point(5e6, 0.2), point(15e6, 0.4)])]),
         ..AppProfile::default()
     };
-    // Job 0 draws 70 with its two threads, the others 6, 8 and 6: 90/5 per CPU, a target of 72 for four CPUs. It leaves
-    // 2, and beside the least injector, of 5, loses 20 %: 20/5 = 4 for each of its CPUs, 98/5 for the waiting ones.
-    // Older recordings use 20 % · 2/5 = 8 %, 1.6 for the job: 91.6/5.
+    // Job 0 draws 70 with its two threads, the others 6, 8 and 6. That is 90/5 per CPU, so the target is 72 for four
+    // CPUs, of which job 0 leaves 2 to the others. Beside the smallest measured traffic, of 5, it loses 20 %. The
+    // penalty is 20/5 = 4 for each of its CPUs: 98/5. Older recordings scale the loss to 2/5 of it, 8 %: 91.6/5.
     let jobs = [Spec(2, 70.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 8.0, 0.0), Spec(1, 6.0, 0.0)];
     let told = |state: Option<&str>| {
         let mut bench = bench(Quantum::Das, &jobs);

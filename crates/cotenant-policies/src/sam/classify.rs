@@ -176,16 +176,16 @@ impl SignalsSeen {
             lacks("llc_misses", "stage 3 (balance bandwidth) is off and memory-bound tasks are not recognised");
         }
         if self.ran && config.latency_tolerance && !self.stalls {
-            lacks("stall_cycles", "who tolerates latency is unknown, and latency-tolerance does nothing");
+            lacks("stall_cycles", "which tasks tolerate latency is unknown, and latency-tolerance does nothing");
         }
         if self.ran && config.core_sharing && !self.ipc {
             lacks("instructions", "stage 4 (share cores) is off");
         }
         if limits.remote.is_none() {
             notes.push(
-                "sam: the threshold of remote accesses is unknown, so stage 2 (undo remote memory accesses) is off; give \
-                 remote_per_cycle under [thresholds], or clock_hz and latencies in nanoseconds, in a machine file by --profile or \
-                 --machine"
+                "sam: the threshold of remote accesses is unknown, so stage 2 (undo remote memory accesses) is off. \
+                 Give remote_per_cycle under [thresholds], or clock_hz and latencies in nanoseconds, in a machine \
+                 file by --profile or --machine"
                     .to_owned(),
             );
         }

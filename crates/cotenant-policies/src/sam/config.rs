@@ -100,7 +100,9 @@ impl Default for SamConfig {
 
 /// A text that is not a set of switches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no setting of sam; write 'paper', 'default', 'recommended' or 'mph', then +NAME or -NAME of: {names}", names = SamConfig::SWITCHES.join(", "))]
+#[error("'{0}' is not a setting of sam; write 'paper', 'default', 'recommended' or 'mph', then +NAME or -NAME of: \
+         {names}", names = SamConfig::SWITCHES.join(", \
+     "))]
 pub struct SamConfigError(String);
 
 impl FromStr for SamConfig {

@@ -1,5 +1,5 @@
-//! Sharers brought together on second contexts while more CPUs than cores were wanted are spread again when cores
-//! suffice (ours; §4.3: one context per core first). The kernel cannot, because they are bound to their unit.
+//! When threads outnumber cores, sharers also use the second contexts of cores. When cores suffice again, this spreads
+//! them; the kernel cannot, because they are bound to their unit. (Ours; §4.3: one context per core first.)
 
 use super::round::Round;
 use super::stage1::STAGE;

@@ -243,7 +243,7 @@ impl ShapesOutgoing {
     pub fn surveyed(&mut self, unmeasured: &[String], has_dropped: bool) {
         if !unmeasured.is_empty() {
             let names = unmeasured.join(", ");
-            self.notes.push(format!("nothing tells how fast these are, so they do not count: {names}"));
+            self.notes.push(format!("the speed of these is not reported, so they do not count: {names}"));
         }
         if has_dropped {
             let note = format!("of the groups of threads, the {GROUPS} largest are placed; the others are left alone");
@@ -253,7 +253,7 @@ impl ShapesOutgoing {
 
     /// The prioritized application does not run, or reports no speed.
     pub fn misses_objective(&mut self, app: &str) {
-        let note = format!("no application {app} tells its speed: the mean of all is made as high as possible");
+        let note = format!("no application {app} reports its speed: the mean of all is made as high as possible");
         self.notes.push(note);
     }
 
@@ -261,7 +261,10 @@ impl ShapesOutgoing {
     pub fn fell_silent(&mut self, view: &View, seconds: f64, apps: &[AppId]) {
         let names: Vec<&str> = apps.iter().filter_map(|id| Some(view.app(*id)?.name.as_str())).collect();
         let names = names.join(", ");
-        self.notes.push(format!("for {seconds:.0} s nothing told how fast these are, so they do not count: {names}"));
+        self.notes.push(format!(
+            "for {seconds:.0} s the speed of these was not reported, so they do not count: \
+                                 {names}"
+        ));
     }
 
     /// Speeds have changed outside of trials.

@@ -132,7 +132,7 @@ pub enum Objective {
 
 /// A text that is not an objective.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no objective; write mean, fair or app=NAME")]
+#[error("'{0}' is not an objective; write mean, fair or app=NAME")]
 pub struct ObjectiveError(String);
 
 impl FromStr for Objective {

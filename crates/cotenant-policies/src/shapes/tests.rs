@@ -427,8 +427,8 @@ fn what_is_faster_is_found_and_kept() {
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
 }
 
-/// Where all share CPUs, the kernel leaves threads where a candidate has put them: the incumbent is measured from where
-/// it stood, so that what is faster is seen to be.
+/// With more threads than CPUs, the kernel leaves threads where a trial has put them. So each comparison begins from
+/// the old placement: otherwise both halves would measure the new one.
 #[test]
 fn who_shares_a_cpu_is_found_although_the_kernel_leaves_everybody() {
     let mut machine = Pretend::crowded(3.0);

@@ -84,7 +84,7 @@ fn what_a_policy_does_not_take_is_refused() {
     assert!(wrong("atom", "rounds", "0").contains("0 is out of range: 1 to 1000"));
     assert!(wrong("atom", "classes", "1").contains("out of range: 2 to 10000"));
     assert!(wrong("atom", "settle", "1").contains("1 is out of range: 0 to 0.9"));
-    assert!(wrong("atom", "turn", "soon").contains("is no unit of time"));
+    assert!(wrong("atom", "turn", "soon").contains("is not a unit of time"));
     assert!(wrong("quantum", "quantum", "0").contains("out of range: 1ms to 86400s"));
 }
 

@@ -71,7 +71,7 @@ impl Standing {
             Force::Over => "over",
             Force::Withdrawn => "withdrawn",
             Force::NotApplied => "not in force",
-            Force::Gone => "whom it was about was gone",
+            Force::Gone => "its application or task was gone",
         };
         let orders = match (self.orders, self.naps) {
             (1, _) => String::new(),

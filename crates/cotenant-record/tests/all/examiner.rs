@@ -498,8 +498,8 @@ fn sharers_that_do_not_fit_one_package_come_to_rest() {
     assert!((0..10).all(|_| !chain.moves().is_empty()));
 }
 
-/// Found by a property: 11 may only use CPU 2, which 3 holds. Package 0 could draw 1 and 2 back, but not all sharers
-/// of package 1, and 1 + 2 are not more than the 4 there.
+/// A case that a property test found. Sharer 11 may only use CPU 2, where 3 is. Package 0 has room for 1 and 2, but not
+/// for all sharers of package 1, which are four.
 #[test]
 fn a_sharer_that_cannot_come_makes_nobody_swing() {
     let mut chain = Chain::new("stage1-cpu-level-mask", TENS, "sam");

@@ -1,6 +1,7 @@
 //! Recordings read back exactly, whatever happens to the end of the file.
 
-use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
+use cotenant_model::Decision;
+use cotenant_model::action::{ActionOutcome, Order, Outcome};
 use cotenant_model::histogram::{Bucket, Clipped, Histogram};
 use cotenant_model::host::{Mode, Round, drive};
 use cotenant_model::policy::{Config, Settings, State};

@@ -1,6 +1,7 @@
 //! `why` about naps, limits and pauses: what is in force at a moment, and why.
 
-use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome, Proposal, Reason};
+use cotenant_model::Decision;
+use cotenant_model::action::{Action, ActionOutcome, Order, Outcome, Proposal, Reason};
 use cotenant_model::host::{Host, HostError, Mode, Wake};
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::speed::Source;
@@ -179,7 +180,7 @@ fn a_moment_is_what_held_then() {
     let expected = [
         app("naps for 250 ms", Over),
         app("at most 0.500 CPUs", Withdrawn),
-        app("as much CPU time as it likes", InForce),
+        app("no limit of CPU time", InForce),
         app(caches, InForce),
         app("at most 10.0 % of cache ways and memory bandwidth", NotApplied),
         task("1 (worker1, tid 1001): CPU 10 → 12, may use 10-19,30-39", InForce),

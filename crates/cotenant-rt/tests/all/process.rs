@@ -193,7 +193,7 @@ fn a_forked_child_counts_its_own_calls_of_mpi() {
     // SAFETY: the status is writable.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!((status, calls.load(Relaxed)), (0, 5), "from zero, and not in the parent's memory");
-    assert!(file_of(me()).is_none(), "it is no report");
+    assert!(file_of(me()).is_none(), "it is not a report");
 }
 
 #[test]

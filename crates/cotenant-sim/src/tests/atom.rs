@@ -2,7 +2,8 @@
 
 use super::scenario;
 use crate::scenario::Scenario;
-use cotenant_model::action::{ActionOutcome, Decision};
+use cotenant_model::Decision;
+use cotenant_model::action::ActionOutcome;
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
 use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Tenant};

@@ -2,7 +2,8 @@
 
 use super::scenario;
 use crate::scenario::Scenario;
-use cotenant_model::action::{Action, Decision, Proposal, Reason};
+use cotenant_model::Decision;
+use cotenant_model::action::{Action, Proposal, Reason};
 use cotenant_model::interference::Interference;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::speed::Source;

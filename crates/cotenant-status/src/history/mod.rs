@@ -44,7 +44,7 @@ const GONE: f64 = 5.0;
 const PLACES: usize = 16;
 
 /// The title for work without a known place.
-const MOVED: &str = "Of threads that moved: nobody knows where";
+const MOVED: &str = "Of threads that moved between CPUs";
 
 /// Lines of a plot.
 const LINES: usize = 7;

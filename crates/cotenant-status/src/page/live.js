@@ -57,7 +57,7 @@
   const draw = history => {
     plots(at("goals"), history, "goals", epoch, classed
       ? "Nothing is known of any goal yet: the daemon has just begun, or it only observes and so never measures a service alone."
-      : "No service has the class high or low, so there is no goal to keep and nobody to throttle for it.");
+      : "No service has the class high or low, so there is no goal to keep and nothing to throttle for it.");
     plots(at("places"), history, "places", epoch, "Nothing ran yet.");
     plots(at("memory"), history, "memory", epoch, "Misses of the last-level cache are not counted here; cotenant doctor says why.");
   };

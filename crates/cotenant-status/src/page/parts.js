@@ -16,7 +16,7 @@ const Parts = (() => {
     return made;
   };
 
-  // Changes the text of an element only where it is another one: who reads it is not disturbed.
+  // Changes the text of an element only where it is another one: a reader is not disturbed.
   const say = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
   };
@@ -336,10 +336,10 @@ const Parts = (() => {
     service.policy,
     service.rule,
   ];
-  const HEADS = [["verdict, or throttled", ""], ["class", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["waits", "n"], ["policy", "wide"], ["rule", "wide"]];
+  const HEADS = [["verdict, or throttled", ""], ["class", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["measured by", "wide"], ["CPUs", "n"], ["waits", "n"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
-  /** Where it ran: on CPUs, and what nobody knows of threads that moved. */
+  /** Where it ran: on CPUs, and the time of threads that moved. */
   const on = service => {
     const places = service.places.filter(place => place.cpus > 0).map(place => `CPU ${place.cpu}: ${place.cpus.toFixed(2)}`);
     const moved = (service.moved ?? []).reduce((sum, moved) => sum + moved.cpus, 0);
@@ -351,7 +351,7 @@ const Parts = (() => {
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
       ["On", on(service)],
       service.waiting ? ["Waits for a CPU", `${service.waiting.toFixed(2)} threads${service.behind?.length ? `: ${causes(service.behind)}` : ""}`] : null,
-      ["Managed by", service.paused ? "nobody: it is left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
+      ["Managed by", service.paused ? "no rule: left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
       ["Does", service.measured ? `${service.measured.what} ${measured(service, it => it.now)} in the last 10 s` : "not known"],
       service.measured?.alone ? ["Alone", alone(service)] : null,
       service.measured?.goal ? ["At the goal", measured(service, it => it.goal)] : null,
@@ -374,7 +374,7 @@ const Parts = (() => {
     ];
   };
 
-  // A table of services; rows stay where they are, so that whoever is at one of them stays there.
+  // A table of services; rows stay where they are, so that a reader keeps the place.
   const services = (into, picture) => {
     if (!into.list) {
       const body = el("tbody");
@@ -447,13 +447,13 @@ const Parts = (() => {
       into.cells.shape = shape;
       cells.replaceChildren(...domains.map(([p, , cpus], i) => el("div", { class: "domain" },
         el("h4", {}, picture.packages.length > 1 ? `Cache domain ${i} (package ${p})` : `Cache domain ${i}`),
-        el("ul", { class: "cpus" }, cpus.map(() => el("li", {}, el("span", { class: "cpu" }), el("span", { class: "load", "aria-hidden": "true" }, el("span")), el("span", { class: "who" })))))));
+        el("ul", { class: "cpus" }, cpus.map(() => el("li", {}, el("span", { class: "cpu" }), el("span", { class: "load", "aria-hidden": "true" }, el("span")), el("span", { class: "whose" })))))));
     }
     domains.forEach(([, , cpus], i) => cpus.forEach((cpu, k) => {
-      const [name, load, who] = cells.children[i].lastElementChild.children[k].children;
+      const [name, load, whose] = cells.children[i].lastElementChild.children[k].children;
       say(name, `CPU ${cpu.cpu}: ${cpu.busy === null ? NONE : `${Math.round(cpu.busy * 100)} %`}`);
       load.firstElementChild.style.width = `${Math.round((cpu.busy ?? 0) * 100)}%`;
-      say(who, picture.whose[cpu.cpu] ?? "");
+      say(whose, picture.whose[cpu.cpu] ?? "");
     }));
   };
 
@@ -505,7 +505,7 @@ const Parts = (() => {
     const body = few
       ? victims.map(victim => el("tr", {}, el("th", { scope: "row" }, victim), aggressors.map(name => cell(find(victim, name)))))
       : rows.map(row => el("tr", {}, el("th", { scope: "row" }, row.victim), el("td", {}, row.aggressor), cell(row)));
-    into.replaceChildren(...keepFirst(into), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Who hurts whom" },
+    into.replaceChildren(...keepFirst(into), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Interference" },
       el("table", { class: "matrix" }, el("caption", {}, "Share of its speed that a service loses while another one runs, with 95 % intervals"),
         el("thead", {}, el("tr", {}, heads.map(head => el("th", { scope: "col" }, head)))), el("tbody", {}, body))));
   };

@@ -109,7 +109,7 @@ pub struct Args {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
-    rate.ok_or_else(|| format!("'{text}' is no rate; give lines per second, as in 5e6"))
+    rate.ok_or_else(|| format!("'{text}' is not a rate; give lines per second, as in 5e6"))
 }
 
 fn rates(text: &str) -> Result<(String, Vec<f64>), String> {

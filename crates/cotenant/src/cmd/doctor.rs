@@ -82,7 +82,7 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     let names: Vec<&str> = mute.map(|service| &*service.name).collect();
     if !names.is_empty() {
         wrong.push(format!(
-            "nothing tells how fast these are: {}; name a metric in their rule, or let them report progress",
+            "the speed of these is not reported: {}; name a metric in their rule, or let them report progress",
             names.join(", ")
         ));
     }

@@ -242,7 +242,7 @@ fn list(caches: &Caches, as_json: bool) -> Result<ExitCode> {
         }
         out.table(&table)?;
         if caches.assumed {
-            let guesses = "This machine does not tell all of its caches: sizes that follow from them are guesses";
+            let guesses = "This machine does not report all of its caches: sizes that follow from them are guesses";
             writeln!(out, "{guesses}; give --size.")?;
         }
         Ok(())

@@ -1,5 +1,5 @@
 //! The subcommands: each has a file with its arguments and the function that runs them, and is listed here as a module,
-//! in [`Command`] and in [`run`].
+//! in [`Command`], in [`GROUPS`] and in [`run`].
 
 pub mod attach;
 pub mod bench;
@@ -258,6 +258,16 @@ pub enum Command {
     /// Print a man page, or write all of them
     Man(man::Args),
 }
+
+/// The subcommands as `cotenant --help` groups them: each in one group.
+pub const GROUPS: [(&str, &[&str]); 6] = [
+    ("Start here", &["demo", "doctor", "run", "attach", "qos", "schedule"]),
+    ("Did it help?", &["compare", "bench"]),
+    ("Look back", &["top", "record", "why", "replay", "report"]),
+    ("Run as a service", &["daemon", "status", "pause", "resume", "restore"]),
+    ("Know your machine and programs", &["topo", "calibrate", "characterize", "profiles", "sharing", "regions"]),
+    ("For policies, papers and tools", &["policies", "decide", "sim", "kernel", "cc", "c++", "completions", "man"]),
+];
 
 /// Runs a subcommand of the command line with this definition.
 ///

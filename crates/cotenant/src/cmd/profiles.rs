@@ -185,7 +185,7 @@ fn remove(store: &Store, names: &[String]) -> Result<ExitCode> {
         let key = find(&entries, store, name).map_or_else(|_| name.clone(), |entry| entry.key.clone());
         if !store.remove(&key)? {
             find(&entries, store, name)?;
-            bail!("the profile '{name}' was removed meanwhile by somebody else");
+            bail!("the profile '{name}' was removed meanwhile by another program");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -216,7 +216,7 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
         let wrong = |why: &str| usage(format!("--threshold {change}: {why}"));
         let (key, value) =
             change.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE, as in coherence_per_cycle=1e-4"))?;
-        let number: f64 = value.trim().parse().map_err(|_| wrong(&format!("'{value}' is no number")))?;
+        let number: f64 = value.trim().parse().map_err(|_| wrong(&format!("'{value}' is not a number")))?;
         let missing = "the recording has no thresholds to change; give all with --profile FILE";
         let old = settings.machine.thresholds.ok_or_else(|| wrong(missing))?;
         let mut table = toml::Table::try_from(old)?;

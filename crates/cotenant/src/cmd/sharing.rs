@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if found.groups.is_empty() {
             let looked = count(found.read as u64, "process");
-            writeln!(out, "nobody writes to the same {} MiB as another ({looked} looked at)", mib(args.least))?;
+            writeln!(out, "no two processes write to the same {} MiB ({looked} looked at)", mib(args.least))?;
         } else {
             out.table(&table)?;
         }

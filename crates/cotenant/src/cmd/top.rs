@@ -47,7 +47,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Nothing can be observed; the file is no recording; there is no terminal.
+/// Nothing can be observed; the file is not a recording; there is no terminal.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let what = What { file: args.file.as_deref(), at: args.at, socket: args.socket.as_deref(), own: args.no_daemon };
     // First, since errors need no terminal.

@@ -33,7 +33,7 @@ pub(super) fn section(title: &str, value: &Value) -> Option<Result<Section>> {
 }
 
 fn read<'a, T: Deserialize<'a>>(value: &'a Value, command: &str) -> Result<T> {
-    T::deserialize(value).with_context(|| format!("this is no result of `{command} --json`"))
+    T::deserialize(value).with_context(|| format!("this is not a result of `{command} --json`"))
 }
 
 const UNKNOWN: &str = "–";
@@ -83,7 +83,7 @@ impl Run {
 
     fn end(&self, blocks: &mut Vec<Block>) {
         if !self.interference.is_empty() {
-            blocks.push(Block::Heading("Who hurts whom".to_owned()));
+            blocks.push(Block::Heading("Interference".to_owned()));
             hurts(&self.interference, blocks);
         }
         blocks.extend(notes(&self.notes));

@@ -477,7 +477,7 @@ impl Digest<'_> {
         let mut table = Vec::new();
         hurts(&self.recorded.watch.interference(), &mut table);
         if !table.is_empty() {
-            blocks.push(Block::Heading("Who hurts whom".to_owned()));
+            blocks.push(Block::Heading("Interference".to_owned()));
             blocks.push(Block::Part(Part { name: "hurts", still: table }));
         }
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
@@ -822,7 +822,7 @@ impl Digest<'_> {
         if self.moved == 0 {
             let text = match self.header.mode {
                 Mode::Observe => "The run only observed; nothing was decided.",
-                _ => "Nothing was moved, and nobody napped or was limited.",
+                _ => "Nothing was moved, paused or limited.",
             };
             blocks.push(Block::Text(text.to_owned()));
             return;

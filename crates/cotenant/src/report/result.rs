@@ -174,23 +174,24 @@ pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
         "this is neither a recording nor JSON; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, `bench` or `cotenant-lab reproduce` wrote",
     )?;
     if value.get("policies").is_some() {
-        let result: Simulation = serde_json::from_str(text).context("this is no result of `sim --json`")?;
+        let result: Simulation = serde_json::from_str(text).context("this is not a result of `sim --json`")?;
         return Ok(vec![simulation(title, &result)?]);
     }
     if value.get("apps").is_some() {
-        let result: Mix = serde_json::from_str(text).context("this is no result of `sim --mix --json`")?;
+        let result: Mix = serde_json::from_str(text).context("this is not a result of `sim --mix --json`")?;
         return Ok(vec![mix(title, &result)?]);
     }
     if value.as_array().is_some_and(|all| !all.is_empty() && all.iter().all(|e| e.get("experiment").is_some())) {
         let result: Vec<Experiment> =
-            serde_json::from_str(text).context("this is no result of `cotenant-lab reproduce --json`")?;
+            serde_json::from_str(text).context("this is not a result of `cotenant-lab reproduce --json`")?;
         return result.iter().enumerate().map(|(i, e)| experiment(title, i, e)).collect();
     }
     if let Some(section) = commands::section(title, &value) {
         return Ok(vec![section?]);
     }
     bail!(
-        "this JSON is no result that is known; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, `bench` or `cotenant-lab reproduce` wrote"
+        "this JSON is not a known result; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, \
+         `bench` or `cotenant-lab reproduce` wrote"
     )
 }
 
@@ -406,8 +407,8 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
         let (cases, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| of_case(&rows, row).is_some());
         let (series, groups) = by_case(&cases);
         let whiskers = groups.iter().any(|g| g.1.iter().flatten().any(|bar| bar.1.is_some()));
-        let told = if whiskers { "; whiskers: slowest and fastest application" } else { "" };
-        let what = format!("{}: measured, case by case{of}{told}", e.name);
+        let legend = if whiskers { "; whiskers: slowest and fastest application" } else { "" };
+        let what = format!("{}: measured, case by case{of}{legend}", e.name);
         blocks
             .extend(figure::bars(&format!("{}-{u}-cases", e.name), &what, unit, &series, &groups)?.map(Block::Figure));
         let group = |row: &&Row| -> Group {

@@ -248,7 +248,8 @@ impl<'a> Run<'a> {
 pub(crate) fn can_count(sources: &[Source], topology: &Topology) -> Result<()> {
     if sources.contains(&Source::Ipc) && !probe_tier(topology)?.to_string().contains("instructions") {
         return Err(usage(
-            "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
+            "the metric ipc needs hardware counters, which this machine lacks (cotenant doctor says why); use \
+             progress or a metric from outside",
         ));
     }
     Ok(())

@@ -161,8 +161,8 @@ pub(crate) fn attached(
     summary.check()?;
     if summary.tally.tasks == 0 && summary.signal.is_none() {
         bail!(
-            "nothing could be managed: what was attached to ended at once, or has no tasks that may be managed \
-             (kernel threads and real-time tasks never, other users' tasks with --all-users only)"
+            "nothing could be managed: the programs ended at once, or have no tasks that may be managed (no kernel \
+             threads or real-time tasks; other users' tasks with --all-users only)"
         );
     }
     summary.exit_code = 0; // attaching ends by a signal

@@ -74,7 +74,7 @@ impl fmt::Display for ProgressSummary {
 pub(crate) fn line(metric: &MetricSummary) -> String {
     let MetricSummary { name, direction, readings, mean, last, failed, why, requests, .. } = metric;
     let better = better(*direction);
-    let told = match (mean, last) {
+    let means = match (mean, last) {
         (Some(mean), Some(last)) => {
             format!("mean {}, last {} of {readings} readings ({better} is better)", digits(*mean), digits(*last))
         }
@@ -93,7 +93,7 @@ pub(crate) fn line(metric: &MetricSummary) -> String {
         }
         None => String::new(),
     };
-    format!("metric {name}: {told}{seen}{failures}")
+    format!("metric {name}: {means}{seen}{failures}")
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Source {
     /// A file, otherwise the daemon if it answers, otherwise a look by this process.
     ///
     /// # Errors
-    /// The file is no recording, or a `wanted` daemon does not answer.
+    /// The file is not a recording, or a `wanted` daemon does not answer.
     pub fn of(file: Option<&Path>, socket: Option<&Path>, own: bool) -> Result<Self> {
         if let Some(file) = file {
             return Recorded::read(file).map(Self::Recording);
@@ -298,7 +298,7 @@ impl Recorded {
     /// Reads all of it.
     ///
     /// # Errors
-    /// It is no recording, or has no rounds.
+    /// It is not a recording, or has no rounds.
     pub fn read(file: &Path) -> Result<Self> {
         let mut recording = open_recording(file, true)?;
         let header = recording.header().clone();

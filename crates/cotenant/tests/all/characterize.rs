@@ -186,7 +186,7 @@ fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
     let found: Value = serde_json::from_slice(&out.stdout).unwrap();
     let curve = &found["profile"]["misses"];
     let Some(points) = curve["points"].as_array() else {
-        eprintln!("skipped: this machine tells no sizes of caches: {}", found["left_out"]);
+        eprintln!("skipped: this machine reports no cache sizes: {}", found["left_out"]);
         return;
     };
     let number = |of: &Value, key: &str| of[key].as_f64().unwrap();

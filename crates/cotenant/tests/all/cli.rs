@@ -229,7 +229,7 @@ fn the_summary_says_what_was_seen_and_recorded() {
     let folder = Folder::new("summary");
     let file = folder.file("a.rec");
     let out = run(&["record", "-o", &file, "--interval", "1d", "--", "true"]);
-    assert_eq!(out.status.code(), Some(2), "d is no unit");
+    assert_eq!(out.status.code(), Some(2), "d is not a unit");
     let out = run(&["record", "-o", &file, "--interval", "1h", "--", "true"]);
     let stderr = text(&out.stderr);
     assert!(stderr.contains("before the first round was over"), "{stderr}");
@@ -772,7 +772,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--record", "/dev/full", "--", "touch", &touched], 2, "No space left"),
         (&["run", "--metric", "uptime", "--", "touch", &touched], 2, "cmd:COMMAND"),
         (&["run", "--metric", "cmd:true,every=0s", "--", "touch", &touched], 2, "every=TIME"),
-        (&["run", "--metric", "log:/x:(", "--", "touch", &touched], 2, "no regular expression"),
+        (&["run", "--metric", "log:/x:(", "--", "touch", &touched], 2, "not a regular expression"),
         (&["run", "--metric", "cmd:a", "--metric", "cmd:b", "--", "touch", &touched], 2, "name=NAME"),
         (&["compare", "--metric", "https://localhost/", "--", "touch", &touched], 2, "https"),
         (&["run", "--config", &config, "--", "touch", &touched], 2, "config.toml:2:1: unknown field `pinn`"),

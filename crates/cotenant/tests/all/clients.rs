@@ -125,7 +125,7 @@ fn what_clients_wait_is_a_metric_of_ports_and_sockets() {
     let pipelining = Client::start(connect(), 2);
     let seen = run(&state, &of_port);
     let why = seen["why"].as_str().unwrap_or_default();
-    assert!(why.contains("came before the answer to the one before") && why.contains('%'), "{seen}");
+    assert!(why.contains("came before the previous answer") && why.contains('%'), "{seen}");
     drop(pipelining);
 }
 
@@ -257,7 +257,7 @@ fn the_daemon_judges_a_server_without_a_metric_by_its_clients() {
         write(keys, metric);
         let said = managed();
         assert!(!said.contains("what its clients wait"), "{keys}: {said}");
-        assert!(check().0.contains("nothing tells how fast clients-redis is"), "{keys}");
+        assert!(check().0.contains("the speed of clients-redis is not reported"), "{keys}");
     }
     write("bpf = false", &format!("metric = 'clients:{}:p99'", redis.1));
     for (said, code) in [check(), Manager::start(cotenant(&["daemon"])).end()] {

@@ -275,7 +275,7 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     let unknown = world.ask(&["pause", "nobody"]);
     assert_eq!(unknown.status.code(), Some(1));
     let said = String::from_utf8(unknown.stderr).unwrap();
-    assert_eq!(said, "cotenant: 'nobody' is no service of yours that is managed; see cotenant status\n");
+    assert_eq!(said, "cotenant: 'nobody' is not a service of yours that is managed; see cotenant status\n");
     drop(daemon);
 }
 
@@ -487,7 +487,7 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     let connect = || UnixStream::connect(world.socket()).unwrap();
     let answer = |request: &[u8]| world.say(request);
     for request in [&b"\n"[..], b"{}\n", b"{\"version\":1,\"verb\":\"explode\"}\n", b"\xff\xff\n", &[b' '; 8 << 10]] {
-        assert!(answer(request).starts_with("{\"error\":\"this is no request"), "{request:?}");
+        assert!(answer(request).starts_with("{\"error\":\"this is not a request"), "{request:?}");
     }
     let other = answer(b"{\"version\":99,\"verb\":\"status\"}\n");
     assert!(other.contains("speaks another protocol"), "{other}");
@@ -536,7 +536,7 @@ fn a_request_that_nests_deeply_does_no_harm() {
                 let said = world.say(format!("{request}\n").as_bytes());
                 // Closing an oversized request with unread parts can lose the answer.
                 let is_lost = said.is_empty() && request.len() > 4_096;
-                let is_told = said.starts_with("{\"error\":\"this is no request") || said.starts_with("{\"ok\":");
+                let is_told = said.starts_with("{\"error\":\"this is not a request") || said.starts_with("{\"ok\":");
                 assert!(is_told || is_lost, "{request}: {said}");
             }
         }
@@ -610,11 +610,11 @@ fn others_see_and_change_what_is_theirs() {
         eventually("they are told why", || said(&nobody(words)) == why);
     };
     let haste = "you have changed something less than 1 s ago; try again";
-    is_told(&["pause", "no such"], "'no such' is no service of yours that is managed; see cotenant status");
+    is_told(&["pause", "no such"], "'no such' is not a service of yours that is managed; see cotenant status");
     is_told(&["pause", "no such"], haste);
     assert!(world.ask(&["pause", "theirs"]).status.success() && world.ask(&["pause", "server"]).status.success());
     is_told(&["resume", "theirs"], "the administrator has paused 'theirs', and alone resumes it");
-    is_told(&["resume", "server"], "'server' is no service of yours that is paused; see cotenant status");
+    is_told(&["resume", "server"], "'server' is not a service of yours that is paused; see cotenant status");
     assert!(world.ask(&["resume", "theirs"]).status.success() && world.ask(&["resume", "server"]).status.success());
     eventually("they pause it", || nobody(&["pause", "theirs"]).status.success());
     assert!(world.ask(&["pause", "theirs"]).status.success(), "root takes the pause over");
@@ -765,7 +765,7 @@ fn a_container_that_was_restarted_is_throttled_again() {
     }
     assert_eq!(world.services(), ["shop/batch-0/main"]);
     let (said, _) = daemon.terminate();
-    assert!(said.contains("is not managed any more: its control group is another one"), "{said}");
+    assert!(said.contains("is not managed any more: its control group has changed"), "{said}");
     for _ in 0..3 {
         world.end_last();
     }
@@ -904,7 +904,7 @@ fn a_long_list_of_containers_is_taken_and_one_without_end_is_not() {
     let endless = [b"{\"version\":1,\"verb\":\"containers\",".to_vec(), vec![b' '; 5 << 20]].concat();
     // Closing it with unread parts can lose the answer.
     let said = world.say(&endless);
-    assert!(said.is_empty() || said.starts_with("{\"error\":\"this is no request"), "{said}");
+    assert!(said.is_empty() || said.starts_with("{\"error\":\"this is not a request"), "{said}");
     assert_eq!(world.status().unwrap()["containers"], 500);
     drop(daemon);
 }
@@ -944,7 +944,11 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
             rule("match = { unit = \"a\" }\nclass = \"low\"\nmetric = \"ipc\""),
             "c.toml:5:10: metric is for class = \"high\" and",
         ),
-        (rule("match = { unit = \"a\" }\nclass = \"high\"\ngoal = \"110%\""), "c.toml:5:8: goal: '110%' is no share"),
+        (
+            rule("match = { unit = \"a\" }\nclass = \"high\"\ngoal = \"110%\""),
+            "c.toml:5:8: goal: '110%' is not a \
+             share",
+        ),
         (rule("match = { unit = \"a\" }\nclass = \"high\"\nmetric = \"x:\""), "c.toml:5:10: metric: "),
         (format!("[set.shape]\nguard = 1\n{}", rule("match = { unit = \"a\" }")), "c.toml:1:6: set: "),
         (

@@ -127,7 +127,7 @@ fn metrics_say_what_status_says() {
     signal("HUP", daemon.pid());
     let why = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
     eventually("it is refused", || {
-        why().is_some_and(|why| why.contains("c.toml:1:10: listen: 'localhost' is no address"))
+        why().is_some_and(|why| why.contains("c.toml:1:10: listen: 'localhost' is not an address"))
     });
     eventually("the metrics say so", || {
         metric(&ask(&address, "/metrics").unwrap().1, "cotenant_config_reload_success") == Some(0.0)
@@ -301,7 +301,7 @@ fn a_loop_that_hangs_is_told() {
     let text = ask(&address, "/metrics").unwrap().1;
     assert!(metric(&text, "cotenant_sample_age_seconds").is_some_and(|age| age > 10.0), "{text}");
     let said = String::from_utf8(world.cotenant(&["status"]).output().unwrap().stdout).unwrap();
-    assert!(said.contains("warning: it has looked at nobody for ") && said.contains("; does it hang?"), "{said}");
+    assert!(said.contains("warning: no look at the services for ") && said.contains("; does it hang?"), "{said}");
     drop(stopped);
     eventually("it looks again", || health().0 == 200);
     assert_eq!(daemon.terminate().1, Some(0));

@@ -76,5 +76,5 @@ fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(&page).unwrap();
     let shares = format!("{:.1} % ({:.1} to {:.1} %)", number("loss") * 1e2, number("low") * 1e2, number("high") * 1e2);
-    assert!(page.contains("Who hurts whom") && page.contains(&shares), "{shares}");
+    assert!(page.contains("Interference") && page.contains(&shares), "{shares}");
 }

@@ -105,7 +105,7 @@ fn what_is_not_possible_is_one_line_and_exit_code_2() {
         (&["chase", "--size", "0"], "give at least 4096"),
         (&["chase", "--size", "9000T"], "are more than the"),
         (&["stream", "--size", "9000T", "--threads", "16000"], "are more than the"),
-        (&["chase", "--size", "big"], "is no unit of size"),
+        (&["chase", "--size", "big"], "is not a unit of size"),
         (&["cpu", "--threads", "0"], "0 threads are not possible"),
         (&["cpu", "--threads", "99999999"], "99999999 threads are not possible"),
         (&["cpu", "--threads", "-1"], "'-1'"),

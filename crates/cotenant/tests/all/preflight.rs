@@ -119,7 +119,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
 
     rule("");
     let (said, code) = end(daemon(&["--check"]));
-    assert!(code == Some(0) && said.contains("warning: rule db: nothing tells how fast server is"), "{said}");
+    assert!(code == Some(0) && said.contains("warning: rule db: the speed of server is not reported"), "{said}");
     // Running services are named by their programs; a rule that can never match gets a warning.
     let rules = "[[rule]]\nname = 'mine'\nmatch = { user = '0' }\nclass = 'low'\n\
                  [[rule]]\nname = 'none'\nmatch = { unit = 'not-there.service' }\n\

@@ -684,7 +684,7 @@ fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-others-programs"));
     run.hear(&["high sleep: ", "; cmd 10", "(alone 10"]);
     fs::write(&slow, "5\n").unwrap();
-    let missed = ["sleep: goal missed in pauses as well: ", "not the low-priority programs, which run on"];
+    let missed = ["sleep: goal missed even while low-priority programs pause: ", "; the low-priority programs run on"];
     let (mut heard, mut full) = (false, 0);
     eventually("it is missed in pauses, or there are none for a minute", || {
         for line in run.said.try_iter() {
@@ -702,7 +702,13 @@ fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let whys = ["others make it slow, not the low-priority programs", "others fill the machine"];
     eventually("why is said", || run.said.try_iter().any(|line| whys.iter().any(|why| line.contains(why))));
     let (said, _) = run.terminate();
-    let noted = |line: &String| line.contains("note: for ") && line.contains("sleep: goal missed in pauses as well: ");
+    let noted = |line: &String| {
+        line.contains("note: for ")
+            && line.contains(
+                "sleep: goal missed even while \
+         low-priority programs pause: ",
+            )
+    };
     assert!(said.iter().any(noted), "{said:?}");
 }
 
@@ -712,7 +718,7 @@ fn a_speed_that_is_never_known_throttles_nobody_for_long() {
     let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--means", "outside"];
     let state = State::new("qos-unknown");
     let mut run = Run::of(state.cotenant(&[&["qos", "-v"][..], &words].concat()), TempDir::new("qos-unknown-programs"));
-    run.hear(&["sleep: cmd has told nothing for ", "the low-priority programs run unthrottled until it does"]);
+    run.hear(&["sleep: no reading of cmd for ", "the low-priority programs run unthrottled until one comes"]);
     run.hear(&["high sleep: not judged: ", "; cmd ? (alone ?"]);
     run.terminate();
     let (json, code) = summary(&["--high", "sleep 0.5", "--low", "sleep 0.4", "--metric", metric]);
@@ -1046,9 +1052,9 @@ fn wrong_words_start_nothing() {
     let deserted = file_of("deserted.toml", &deserted);
     let nobody = file_of("nobody.toml", "[[rule]]\nexecutable = 'no-such-program-runs'\nrole = 'high'");
     let cases: [(&[&str], &str); 24] = [
-        (&["--high", &touch], "no program may nap for it"),
-        (&["--low", &touch], "no program is to keep its speed"),
-        (&["--high", &touch, "--low", &touch, "--goal", "110%"], "no share"),
+        (&["--high", &touch], "no low-priority program is named"),
+        (&["--low", &touch], "no high-priority program is named"),
+        (&["--high", &touch, "--low", &touch, "--goal", "110%"], "not a share"),
         (&["--high", &touch, "--low", &touch, "--controller", "x"], "conservative-90"),
         (&["--high", &touch, "--low", &touch, "--controller", "balanced"], "instructions per cycle"),
         (
@@ -1073,8 +1079,8 @@ fn wrong_words_start_nothing() {
             "has no goal; leave --goal out",
         ),
         (&["--high", &touch, "--low", &touch, "--metric", "cmd:echo 1,name=ipc"], "cannot be called 'ipc'"),
-        (&["--high-pid", &me, "--low-pid", &me], "is to keep its speed and to nap"),
-        (&["--high-pid", &me, "--low-cgroup", &mine], "is to keep its speed and to nap"),
+        (&["--high-pid", &me, "--low-pid", &me], "is of high and of low priority"),
+        (&["--high-pid", &me, "--low-cgroup", &mine], "is of high and of low priority"),
         (&["--high-pid", &tid, "--low", &touch], "is a thread of process"),
         (&["--high-cgroup", &empty, "--low", &touch], "is empty; start the high-priority program first"),
         (&["--config", &deserted], "no running process matches a rule with class = \"high\""),

@@ -217,7 +217,7 @@ fn replay_refuses_with_a_remedy() {
     let error = |rest: &[&str]| replayed(&path, rest).unwrap_err();
     assert!(error(&[]).contains("there is no policy 'gather'"), "the test's own policy has no name");
     assert!(error(&["--policy", "none", "--threshold", "coherence=1"]).contains("expected one of"));
-    assert!(error(&["--policy", "none", "--threshold", "coherence_per_cycle=x"]).contains("'x' is no number"));
+    assert!(error(&["--policy", "none", "--threshold", "coherence_per_cycle=x"]).contains("'x' is not a number"));
     assert!(error(&["--policy", "none", "--profile", "/proc/nonexistent"]).contains("/proc/nonexistent: No such file"));
     assert!(replayed(&path, &["--policy", "none", "--threshold", "coherence_per_cycle=1e-3"]).is_ok());
     let text = folder.file("no.rec");

@@ -579,8 +579,8 @@ fn wrong_files_are_refused_and_nothing_is_written() {
         ("empty", &b""[..], "the file is empty"),
         ("text", b"hello", "neither a recording nor JSON"),
         ("binary", b"\xff\xfe\x00", "neither a recording nor text"),
-        ("other.json", b"{\"a\": 1}", "no result that is known"),
-        ("list.json", b"[]", "no result that is known"),
+        ("other.json", b"{\"a\": 1}", "not a known result"),
+        ("list.json", b"[]", "not a known result"),
         ("wrong.json", b"{\n\"policies\": [{\"name\": 3}]}", "line 2"),
         ("cut.rec", b"\x89CTN\r\n\x1a\n\x01\x00\x00\x00", "header is not readable"),
     ] {
@@ -727,8 +727,8 @@ fn sources_that_are_no_files_are_not_read() {
     assert_eq!(told.lines().count(), 1, "{told}");
     let page = fs::read_to_string(out).unwrap();
     for (file, why) in [
-        ("/dev/zero", "it is no regular file"),
-        (&pipe, "it is no regular file"),
+        ("/dev/zero", "it is not a regular file"),
+        (&pipe, "it is not a regular file"),
         (&huge, "it has more than 64 MiB"),
         (&long, "with it the page would show more than 1024 KiB of sources"),
         ("gone.c", "the source is not here"),

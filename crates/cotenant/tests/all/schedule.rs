@@ -443,5 +443,5 @@ fn links_among_the_logs_are_not_followed() {
     fs::set_permissions(&logs, fs::Permissions::from_mode(0o777)).unwrap();
     let output = queue.run(&[]);
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(why.contains("everybody can replace what is in it"), "{why}");
+    assert!(why.contains("all users can replace what is in it"), "{why}");
 }

@@ -77,7 +77,7 @@ fn one_alone_shares_nothing_and_wrong_words_are_refused() {
     let output = sharing(&["-p", &std::process::id().to_string()]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text, "nobody writes to the same 1.0 MiB as another (1 process looked at)\n");
+    assert_eq!(text, "no two processes write to the same 1.0 MiB (1 process looked at)\n");
     for wrong in [["--least", "much"], ["-p", "4194303"]] {
         let output = sharing(&wrong);
         assert_eq!(output.status.code(), Some(2));

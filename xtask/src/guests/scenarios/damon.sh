@@ -21,6 +21,6 @@ echo 1 >/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds
 manage attach -p "$spin" --policy brute-force --collector damon -v
 await masks_differ "$spin" "$all"
 end_cotenant
-grep -q 'somebody else has made 1 monitor' /tmp/cotenant || { show; fail "it does not say whose monitors are there"; }
+grep -q 'another program has made 1 monitor' /tmp/cotenant || { show; fail "it does not say whose monitors are there"; }
 read -r monitors </sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds
 [ "$monitors" = 1 ] || fail "somebody else's monitors are gone"

@@ -1,6 +1,6 @@
 // Threads that run: `spin CPU...` starts one thread per argument. Each begins on its CPU and then opens its mask to all CPUs that the
-// process may use, so that where it is afterwards is up to the kernel and to whoever places it. Runs until it is killed.
-// Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and whoever spins takes its time from the others.
+// process may use, so that where it is afterwards is up to the kernel and to policies. Runs until it is killed.
+// Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and a thread that spins takes its time from the others.
 // With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
 // With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node; with SPIN_NODE=NODE on that node, which needs no CPU.
 // With SPIN_BOUND besides they are bound to it; with SPIN_MIB=N they are so many. With SPIN_TOUCH=NODE there are 4 MiB more on that node, and they alone

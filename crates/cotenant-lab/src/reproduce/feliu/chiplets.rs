@@ -126,10 +126,12 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let sensitive = lost.iter().filter(|l| **l >= cotenant_model::profile::SENSITIVE).count();
     let note = format!(
-        "{mixes} mixes of {} programs drawn at random on {MACHINE} (96 cores, 16 L3 of 32 MiB, 8 memory nodes), each executes what it executes alone in {work_s} s; {seeds} seeds; Linux is \
-         the simulated kernel alone. A program's pages are on the node where it began, unless the kernel moves them. Sensitive for das: at least 5 % slower beside five memory injectors in \
-         its chiplet, each with the programs' mean rate of {average:.1}/µs: {sensitive} of {}. The machine's bandwidth and latencies are partly guesses (machines/{MACHINE}.toml). What a \
-         decision costs: cargo bench -p cotenant-model --bench decide, case jobs.",
+        "{mixes} mixes of {} programs drawn at random on {MACHINE} (96 cores, 16 L3 of 32 MiB, 8 memory nodes), \
+         {seeds} seeds. Each executes what it executes alone in {work_s} s. Linux is the simulated kernel alone. A \
+         program's pages are on the node where it began, unless the kernel moves them. Sensitive for das: at least 5 \
+         % slower beside five memory injectors in its chiplet, each with the programs' mean rate of {average:.1}/µs: \
+         {sensitive} of {}. The machine's bandwidth and latencies are partly guesses (machines/{MACHINE}.toml). What \
+         a decision costs: cargo bench -p cotenant-model --bench decide, case jobs.",
         CROWD * CPUS,
         all.len()
     );

@@ -90,8 +90,9 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.extend(of_places);
     let same = by_place.iter().filter(|(_, l)| l[1] > l[0]).count();
     let verdict = format!(
-        "of the five programs that lose more than half in the paper, {} do here ({}); of the four that are lightly affected, {} lose less than a tenth; \
-         {same} of {} programs lose more to one injector on their own L2 than to one on the other (paper: most)",
+        "of the five programs that lose more than half in the paper, {} do here ({}). Of the four that are lightly \
+         affected, {} lose less than a tenth. {same} of {} programs lose more to one injector on their own L2 than to \
+         one on the other (paper: most)",
         halved.len(),
         listed(&halved),
         light.len(),
@@ -151,8 +152,9 @@ pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Found> {
         high.iter().filter(|f| f.1.1 > 10.0).count()
     );
     let note = format!(
-        "The three injectors are tuned alone to a third of what a program leaves of 30 transactions/µs each, but to no less than 5/µs, the paper's least: a program that draws more than \
-         that alone is measured beside them, too. {ON_THIS_MODEL}"
+        "The three injectors are tuned alone to a third of what a program leaves of 30 transactions/µs each, but to \
+         no less than 5/µs, the paper's least. A program that draws more than that alone is measured beside them, \
+         too. {ON_THIS_MODEL}"
     );
     Ok(Found::new(rows, verdict, note))
 }

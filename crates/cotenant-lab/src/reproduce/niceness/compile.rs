@@ -83,8 +83,9 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     let label = "mean gain from 50 to 100 nops over that from 0 to 50";
     rows.push(claim(label, after / before, "", "improvement slows down as padding grows", after < before));
     let note = format!(
-        "{ON_SMASHBENCH} Padding adds thickness/5 nops to each instruction; a core completes four in a cycle, also while it waits for memory (a guess: the paper says that those may \
-         have no effect). The rows with figures take the thickest padding, 100."
+        "{ON_SMASHBENCH} Padding adds thickness/5 nops to each instruction. A core completes four in a cycle, also \
+         while it waits for memory (a guess: the paper says that those may have no effect). The rows with figures \
+         take the thickest padding, 100."
     );
     Ok(Found::tallied(rows, note))
 }
@@ -246,9 +247,13 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
         }
     }
     let note = format!(
-        "nehalem-i7-920, one thread each on neighbouring cores; naps take the whole program: those of workloads/spec-cpu2006.toml have one phase each, and lbm and milc score above the \
-         threshold in all of it. The paper's eight memory-intensive programs stand in a figure: {} are taken, of which its text names the first four. What the averages of 21 and 36 % \
-         are over is not said. 36 % cannot be naps of 20 ms every 10 ms alone, whose rate is at most 33.3 % by equation 5.10: both kinds of naps count. 21 % is held against 10/20. websearch: two threads of it and two of the other program on clovertown-2s; the paper does not say how many, nor where, so its figures are held against the range over all layouts.",
+        "nehalem-i7-920, one thread each on neighbouring cores. Naps take the whole program: those of \
+         workloads/spec-cpu2006.toml have one phase each, and lbm and milc score above the threshold in all of it. \
+         The paper's eight memory-intensive programs stand in a figure: {} are taken, of which its text names the \
+         first four. What the averages of 21 and 36 % are over is not said. 36 % cannot be naps of 20 ms every 10 ms \
+         alone, whose rate is at most 33.3 % by equation 5.10: both kinds of naps count. 21 % is held against 10/20. \
+         websearch: two threads of it and two of the other program on clovertown-2s. The paper does not say how many, \
+         nor where, so its figures are held against the range over all layouts.",
         MEMORY.join(", ")
     );
     Ok(Found::tallied(rows, note))

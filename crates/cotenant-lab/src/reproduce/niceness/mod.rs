@@ -10,7 +10,8 @@ pub(super) use reactive::{overhead, simple, statements_on_presets, targeted};
 
 use super::lab::{Lab, Watch, watched};
 use anyhow::Context as _;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Proposal, Reason};
+use cotenant_model::Decision;
+use cotenant_model::action::{Action, ActionOutcome, Proposal, Reason};
 use cotenant_model::policy::{Config, Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
 use cotenant_model::speed::Source;

@@ -26,9 +26,11 @@ const INTENSITY: [(&str, [f64; 10]); 2] = [
     (SPHINX, [1.25, 2.0, 1.25, 2.0, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]),
     (MILC, [1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25]),
 ];
-const ASSUMED: &str = "Programs are those of workloads/spec-cpu2006.toml, which have one phase: how often sphinx and milc go to the last-level cache is multiplied, tenth by tenth of a run \
-                       alone, by figures that are assumed from the text; what they do not wait for it they compute. When phases come is thus no finding; what they do to others and what naps do \
-                       about it is. nehalem-i7-920, one thread each on neighbouring cores.";
+const ASSUMED: &str = "Programs are those of workloads/spec-cpu2006.toml, which have one phase. How often sphinx and \
+                       milc go to the last-level cache is multiplied, tenth by tenth of a run alone, by figures that \
+                       are assumed from the text. While they do not wait for it they compute. When phases come is \
+                       thus no finding; what they do to others and what naps do about it is. nehalem-i7-920, one \
+                       thread each on neighbouring cores.";
 /// Samples of a run: the paper takes 1,000; each of ours is the mean of ten.
 const SAMPLES: usize = 100;
 
@@ -189,7 +191,8 @@ pub(in super::super) fn naps_over_a_run(lab: &mut Lab) -> anyhow::Result<Found> 
         rows.push(claim(label, gain, "%", "greatly improved (by 10 % and more)", gain >= 10.0).because(&scores));
     }
     let note = format!(
-        "{ASSUMED} Scores are equation 5.9, as tang-model fits it, of the program alone; sphinx naps 10 ms behind 10 ms of running where its score is above {}, in tenths as the text has them.",
+        "{ASSUMED} Scores are equation 5.9, as tang-model fits it, of the program alone. sphinx naps 10 ms behind 10 \
+         ms of running where its score is above {}, in tenths as the text has them.",
         region::MIN_SCORE
     );
     Ok(Found::tallied(rows, note))

@@ -196,9 +196,10 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(row("the same, namd–lbm over sphinx–lbm", namd - sphinx, "points"));
     }
     let note = format!(
-        "{SETTING} `tracking` is ours and waits for warm caches \
-         (docs/policies/qos.md). Instructions per watt rests on guesses, {IDLE_W} W idle and {CORE_W} W per working core, where the paper has a meter, and is held against nothing; both programs' instructions \
-         count as shares of those alone, two machines for two programs against one. The paper's text says 42 %, its conclusions 47 %."
+        "{SETTING} `tracking` is ours and waits for warm caches (docs/policies/qos.md). Instructions per watt rests \
+         on guesses, {IDLE_W} W idle and {CORE_W} W per working core, where the paper has a meter, and is held \
+         against nothing. Both programs' instructions count as shares of those alone, two machines for two programs \
+         against one. The paper's text says 42 %, its conclusions 47 %."
     );
     Ok(Found::tallied(rows, note))
 }

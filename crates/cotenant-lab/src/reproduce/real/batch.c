@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         return 2;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who started it may be killed */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* its parent may be killed */
     signal(SIGTERM, end);
     long n = (argc > 2 ? atol(argv[2]) : 512) * 1024 / 2 / (long)sizeof(uint64_t);
     uint64_t *a = malloc((size_t)n * sizeof *a), *b = malloc((size_t)n * sizeof *b);
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
         a[i] = b[i] = (uint64_t)i;
     double until = atof(argv[1]) * 1e6, ran0, waited0, ran, waited;
     long each = n < 1 << 17 ? (1 << 17) / n : 1, copies = 0; /* between two looks */
-    /* The first nap comes after a granularity that nobody counts; begin behind it. */
+    /* The first nap comes after a granularity that is not counted; begin behind it. */
     schedstat(&ran0, &waited0);
     do {
         for (long k = 0; k < each; k++)

@@ -201,7 +201,7 @@ fn bounded(label: String, paper: f64, figures: &[f64]) -> Row {
     if (low < paper) == (high < paper) {
         return row;
     }
-    Row { verdict: "not told: the interval is on both sides of the paper's bound".to_owned(), met: None, ..row }
+    Row { verdict: "not decided: the interval is on both sides of the paper's bound".to_owned(), met: None, ..row }
 }
 
 impl Study {
@@ -242,14 +242,16 @@ impl Study {
         let calm: Vec<String> = calm.map(|([high, low], _)| format!("{low} from {high}")).collect();
         if !calm.is_empty() {
             self.notes.push(format!(
-                "What could not be told from nothing, so that no naps could give it back: what {} takes.",
+                "No loss was beyond chance, so that naps could give nothing back: what {} takes.",
                 calm.join(", ")
             ));
         }
         let note = format!(
-            "Kernels of SmashBench by their own progress (large ones with 256 MiB), each beside another one or xz -6 of a text, without naps and under cotenant qos --means outside, learning \
-             included: speed over the mean of that alone right before and behind, CPU time of the other one over that without naps in the same round; {ROUNDS} rounds (2 with --quick) in \
-             another order each: median, least and most, which are an interval of 95 % of six. {what} {}",
+            "Kernels of SmashBench by their own progress (large ones with 256 MiB), each beside another one or xz -6 \
+             of a text. They run without naps and under cotenant qos --means outside, learning included. Speed is \
+             over the mean of that alone right before and behind, CPU time of the other one over that without naps in \
+             the same round. {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which \
+             are an interval of 95 % of six. {what} {}",
             self.notes.join(" ")
         );
         Found::tallied(rows, note.trim_end())
@@ -349,9 +351,10 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
         rows.push(median_row(format!("{name}: Cotenant's own CPU time"), own, 1.0, "% of a CPU"));
     }
     let note = format!(
-        "The kernel cpu, which uses no memory, on both, for {long} s under cotenant qos --means outside and for {short} s without it right before and behind: loss of units per second; \
-         {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which are an interval of 95 % of six. tracking has just begun to learn in that time: its pauses and low \
-         duties of the first second are in the loss of low priority. {}",
+        "The kernel cpu, which uses no memory, runs on both, for {long} s under cotenant qos --means outside and for \
+         {short} s without it right before and behind. Loss of units per second, in {ROUNDS} rounds (2 with --quick) \
+         in another order each: median, least and most, which are an interval of 95 % of six. tracking has just begun \
+         to learn in that time: its pauses and low duties of the first second are in the loss of low priority. {}",
         by(&said)
     );
     Ok(Found::tallied(rows, note))

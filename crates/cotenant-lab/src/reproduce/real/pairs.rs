@@ -65,12 +65,12 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     let names = study.plan.kernels.clone();
     let mut rows = Vec::new();
     let mut losses: Vec<Vec<f64>> = Vec::new();
-    let mut told = 0;
+    let mut beyond_chance = 0;
     for name in &names {
         let mut bench = study.bench(name);
         let found = characterize(&study.plan, &mut bench)?.profile.corun;
         rows.extend(rows_of(name, &found));
-        told += found.values().filter(|corun| corun.suffers.low > 0.0).count();
+        beyond_chance += found.values().filter(|corun| corun.suffers.low > 0.0).count();
         let loss = |by: &String| -> Result<f64> {
             let corun = found.get(by).with_context(|| format!("{name} beside {by}: nothing was measured"))?;
             Ok(corun.suffers.loss)
@@ -96,12 +96,13 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     }
     let pairs = names.len().pow(2);
     // Of pairs without loss, one in forty has an interval above 0; up to twice as many are accepted.
-    let chance = if told * 20 <= pairs { " Orders among them are chance, too." } else { "" };
-    notes.push(format!("{told} of {pairs} pairs of kernels lose more than chance explains.{chance}"));
+    let chance = if beyond_chance * 20 <= pairs { " Orders among them are chance, too." } else { "" };
+    notes.push(format!("{beyond_chance} of {pairs} pairs of kernels lose more than chance explains.{chance}"));
     rows.extend(properties.rows);
     let note = format!(
-        "Kernels of SmashBench, one thread each, and real programs (xz -6 of a text of 1.5 MB, cc -O1 of 1,500 functions) beside them: part of the speed by CPU time \
-         that is lost, mean of {} rounds with its 95 % interval; each round alone and beside all. The paper takes SPEC CPU2006. {}",
+        "Kernels of SmashBench, one thread each, and real programs (xz -6 of a text of 1.5 MB, cc -O1 of 1,500 \
+         functions) beside them. Part of the speed by CPU time that is lost, mean of {} rounds with its 95 % \
+         interval, each round alone and beside all. The paper takes SPEC CPU2006. {}",
         plan.rounds,
         notes.join(" ")
     );

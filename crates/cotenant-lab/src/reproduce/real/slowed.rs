@@ -262,10 +262,7 @@ impl Beside {
         let all: Vec<&str> =
             self.names.iter().enumerate().filter(|(h, _)| !self.suffers(*h)).map(|(_, name)| *name).collect();
         if !all.is_empty() {
-            notes.push(format!(
-                "On two cores the batch program takes nothing that could be told from {}.",
-                all.join(", ")
-            ));
+            notes.push(format!("On two cores the batch program takes nothing beyond chance from {}.", all.join(", ")));
         }
     }
 }
@@ -354,13 +351,14 @@ pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
     let used = mean([ten, twenty].map(rate)) * 100.0;
     rows.push(level("utilisation gained over no co-location, mean of 10/10 and 10/20", 36.0, used, "%"));
     found.calm(&mut notes);
-    Ok(finish(rows, &notes, "padding and naps are there whether anybody suffers or not"))
+    Ok(finish(rows, &notes, "padding and naps are there even where no co-runner suffers"))
 }
 
 fn finish(rows: Vec<Row>, notes: &[String], what: &str) -> Found {
     let note = format!(
-        "The batch program copies two arrays of 32 MiB back and forth, compiled by cotenant cc -O2; {what}. Speed by CPU time over that alone in the same round, \
-         {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which are an interval of 95 % of six. {}",
+        "The batch program copies two arrays of 32 MiB back and forth, compiled by cotenant cc -O2; {what}. Speed by \
+         CPU time over that alone in the same round. {ROUNDS} rounds (2 with --quick) in another order each: median, \
+         least and most, which are an interval of 95 % of six. {}",
         notes.join(" ")
     );
     Found::tallied(rows, note.trim_end())

@@ -118,8 +118,9 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
         }
     }
     let note = format!(
-        "{count} random workloads of each machine, {} seeds of Linux each, their mean; arrivals in {} s, 1 to {runs} runs, each {work_s} s of work per thread (how long the \
-         paper's runs are it does not say). Improvements over the simulated kernel eevdf; intervals at the paper's level of each cell. {ASSUMED}",
+        "{count} random workloads of each machine, {} seeds of Linux each, their mean. Arrivals in {} s, 1 to {runs} \
+         runs, each {work_s} s of work per thread (how long the paper's runs are it does not say). Improvements over \
+         the simulated kernel eevdf; intervals at the paper's level of each cell. {ASSUMED}",
         seeds(lab),
         span.as_secs()
     );

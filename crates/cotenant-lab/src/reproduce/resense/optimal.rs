@@ -197,7 +197,7 @@ fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Dis
             rows.push(if arm < PAPERS { mean } else { row(mean.label, mean.measured, POINTS) });
             rows.push(row(label("") + ", at most", highest(each()), POINTS));
             let kept = row::mean(found.iter().map(|f| f.kept[arm][metric]));
-            rows.push(row(label(", if nobody were moved when others end") + ", mean", kept, POINTS));
+            rows.push(row(label(", if nothing were moved when others end") + ", mean", kept, POINTS));
         }
     }
     for (metric, name) in METRICS.into_iter().enumerate() {
@@ -241,11 +241,14 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
         }
     }
     let note = format!(
-        "{} random sets of PARSEC programs of each machine (two programs on Yorkfield and Harpertown, four on the others) that start together and run once; difference of \
-         the improvements over Linux, {} seeds. ReSense goes by the paper's scores, and by those that the simulated programs have themselves. The best static mapping is sought for each metric of its own: all classes where they are few, else by a search that \
-         begins where ReSense came to rest, too ({searched} of {} sets: best found). Beside each set: score of each program where there is one level, its threads by last-level cache while all run, and its time. \
-         Mappings that some scores lead to: all signs and orders of scores, on machines of one level. The paper does not say among which mappings it found its optimum; all \
-         of those of 32 threads on 32 cores nobody can have run. {ASSUMED}",
+        "{} random sets of PARSEC programs of each machine (two programs on Yorkfield and Harpertown, four on the \
+         others) that start together and run once. Difference of the improvements over Linux, {} seeds. ReSense goes \
+         by the paper's scores, and by those that the simulated programs have themselves. The best static mapping is \
+         sought for each metric of its own, among all classes where they are few. Else ({searched} of {} sets: best \
+         found) a search begins also where ReSense settled. Beside each set: score of each program where there is one \
+         level, its threads by last-level cache while all run, and its time. Mappings that some scores lead to: all \
+         signs and orders of scores, on machines of one level. The paper does not say among which mappings it found \
+         its optimum; all of those of 32 threads on 32 cores cannot have been run. {ASSUMED}",
         count(lab),
         seeds(lab),
         platforms * count(lab)

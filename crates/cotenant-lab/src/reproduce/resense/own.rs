@@ -90,11 +90,14 @@ pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Found> {
     let verdict = format!("{}; with the Xeon's clock by working cores {}", tally(&rows), tally(&stepping));
     rows.extend(stepping);
     let note = format!(
-        "As many threads as cores share the resource, {} s of work each, in the two configurations of Table III, which are derived from the topology; by \
-         cycles. A score below {NONE} % either way counts as none. Rank correlations are ours: the paper has no such figure. {ASSUMED} So these rows say how far \
-         the assumed programs are like the paper's, and the mapping experiments use the paper's scores, with ours beside them. Programs that only compute (EP, swaptions) \
-         lose on the paper's Xeon alone. Its processors lower their clock where more cores of a package work, the others do not: the rows with the clock by working cores \
-         have those steps, from IBM's eX5 guide, counted in cycles of a constant rate. Whether the paper counted so it does not say; no other experiment has them.",
+        "As many threads as cores share the resource, {} s of work each, in the two configurations of Table III, \
+         which are derived from the topology; by cycles. A score below {NONE} % either way counts as none. Rank \
+         correlations are ours: the paper has no such figure. {ASSUMED} So these rows say how far the assumed \
+         programs are like the paper's, and the mapping experiments use the paper's scores, with ours beside them. \
+         Programs that only compute (EP, swaptions) lose on the paper's Xeon alone. Its processors lower their clock \
+         where more cores of a package work, the others do not. The rows with the clock by working cores have those \
+         steps, from IBM's eX5 guide, counted in cycles of a constant rate. Whether the paper counted so it does not \
+         say; no other experiment has them.",
         work_s(lab).min(4.0)
     );
     Ok(Found::new(rows, verdict, note))

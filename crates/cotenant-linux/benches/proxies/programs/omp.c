@@ -1,4 +1,4 @@
-// Sums a matrix row by row, and counts its passes where nobody sees it but who maps the file.
+// Sums a matrix row by row, and counts its passes where only programs that map the file see it.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

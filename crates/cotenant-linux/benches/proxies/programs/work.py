@@ -1,4 +1,4 @@
-# Takes texts apart and puts them together, and counts where nobody sees it but who maps the file.
+# Takes texts apart and puts them together, and counts where only programs that map the file see it.
 import json
 import mmap
 import struct

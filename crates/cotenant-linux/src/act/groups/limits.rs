@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub enum LimitError {
     /// No hierarchy has the controller where we may create groups.
     #[error(
-        "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
-         run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
+        "CPU time cannot be limited here: no control group with the cpu controller allows new groups. Run in a scope \
+         with it, as root (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
     )]
     NoController,
     /// Resctrl is not available.
@@ -20,9 +20,9 @@ pub enum LimitError {
     NoResctrl,
     /// Neither a control group, nor `SCHED_IDLE`, nor a lighter session is available.
     #[error(
-        "programs cannot run in the background here: there is no control group with the cpu controller for them, \
-         SCHED_IDLE could not be taken back (CAP_SYS_NICE, or a hard limit of nice values: prlimit --nice=40), \
-         and the kernel does not portion out CPU time to their sessions; they nap instead"
+        "programs cannot run in the background here, so they nap instead. They have no control group with the cpu \
+         controller, and the kernel does not portion out CPU time to their sessions. SCHED_IDLE could not be taken \
+         back (CAP_SYS_NICE, or a hard limit of nice values: prlimit --nice=40)"
     )]
     NoBackground,
     /// An external control group has a share of CPU time, and is not made idle: its threads yield by no other means.

@@ -163,7 +163,7 @@ impl Effect for Groups {
             let thawed = around("resume.late", || thaw_foreign(&group));
             match &thawed {
                 Ok(()) => report.resumed += usize::from(group.path.exists()),
-                Err(why) => report.fail(format!("{} may stand still: {why}", group.path.display())),
+                Err(why) => report.fail(format!("{} may still be frozen: {why}", group.path.display())),
             }
             thawed.is_ok()
         });
@@ -180,7 +180,7 @@ impl Effect for Groups {
                 Ok(()) if there => report.resumed += 1,
                 Ok(()) => report.gone += 1,
                 Err(why) => {
-                    report.fail(format!("{} may stand still: {why}", group.path.display()));
+                    report.fail(format!("{} may still be frozen: {why}", group.path.display()));
                     left.push(GroupRecord::Made(group.clone()));
                 }
             }
@@ -380,7 +380,7 @@ mod tests {
         // The next Cotenant reports it, and another agent has frozen the other one since.
         fs::write(&free, "1").unwrap();
         let next = journal(state.path());
-        assert!(next.notes().iter().any(|note| note.contains("stuck may stand still")), "{:?}", next.notes());
+        assert!(next.notes().iter().any(|note| note.contains("stuck may still be frozen")), "{:?}", next.notes());
         drop(next);
         let report = restore(state.path());
         assert_eq!((report.resumed, report.failed, journals(state.path())), (0, 1, 1), "{report:?}");

@@ -13,19 +13,19 @@ pub enum PauseError {
     #[error(transparent)]
     Group(#[from] GroupError),
     /// An external control group is already frozen, and we would thaw it.
-    #[error("{path} is frozen by somebody else, and is left alone until it is thawed", path = .0.display())]
+    #[error("{path} is frozen by another program, and is left alone until it is thawed", path = .0.display())]
     Frozen(PathBuf),
     /// It contains us, so that we could not thaw it.
     #[error(
-        "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
-         as by systemd-run --scope",
+        "cotenant itself is in {path}, and would freeze with it for ever; start it in another control group, as by \
+         systemd-run --scope",
         path = .0.display()
     )]
     Ourselves(PathBuf),
     /// An external control group contains a process that must be left alone and would wait too.
     #[error(
-        "not all of {path} may wait: process {pid}: {why}; name those that may by their process ids, \
-         or let it be done to those of other users, too, by --all-users",
+        "not all of {path} may be paused: process {pid}: {why}; name the others by their process ids, or add \
+         --all-users for those of other users",
         path = .path.display()
     )]
     Member {

@@ -163,7 +163,7 @@ impl Stopped {
                 Ok(()) => {}
                 Err(_) if !held.lives() => {}
                 Err(why) => {
-                    report.fail(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}"));
+                    report.fail(format!("process {pid} may still be stopped: {why}; as root, kill -CONT {pid}"));
                     left.push((pid, stat.start_ticks));
                 }
             }

@@ -47,7 +47,7 @@ impl Damon {
             return Err("the kernel's DAMON knows no address spaces (CONFIG_DAMON_VADDR)".to_owned());
         }
         if monitors != "0" {
-            return Err(format!("somebody else has made {monitors} monitor(s) of it, which are left alone"));
+            return Err(format!("another program has made {monitors} monitor(s) of it, which are left alone"));
         }
         Ok(Self { fs: fs.clone(), slots: Vec::new() })
     }

@@ -73,7 +73,7 @@ pub fn capability(fs: &FsRoot) -> Option<Capability> {
 pub fn note(fs: &FsRoot) -> Option<String> {
     look(fs)
         .hidden()
-        .map(|why| format!("node and controller are not the same here: {why}; accesses are told apart by node alone"))
+        .map(|why| format!("node and controller are not the same here: {why}; accesses are split by node alone"))
 }
 
 /// One line if most of a process's memory is interleaved over several nodes by its own or its user's choice: then none
@@ -82,7 +82,10 @@ pub fn of_process(pid: u32, areas: &[Area]) -> Option<String> {
     let pages = |kind: &dyn Fn(&&Area) -> bool| areas.iter().filter(kind).map(Area::resident).sum::<u64>();
     let spread = pages(&|area| area.binding == Binding::Interleaved);
     (spread * 2 > pages(&|_| true)).then(|| {
-        format!("process {pid}: its memory is interleaved over nodes by a memory policy, so that no CPU is nearer to it; take the policy away (numactl) to place it near its memory")
+        format!(
+            "process {pid}: a memory policy interleaves its memory over nodes, so no CPU is nearer to it; remove \
+                 the policy (numactl) to place it near its memory"
+        )
     })
 }
 

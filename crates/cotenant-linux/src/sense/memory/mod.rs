@@ -364,7 +364,7 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
         };
         found.push(Capability::new(name, standing, what, cost, ""));
     };
-    let cost = "threads of a process are told apart by events alone, if at all";
+    let cost = "only events distinguish the threads of a process";
     means("NUMA hinting faults", HintingFaults::new(fs).map(|_| "/proc/PID/task/TID/sched"), cost);
     let cost = "which memory is accessed is known from where pages are alone";
     means("accessed bits", Accessed::new(fs, SEED).map(|_| "/proc/PID/clear_refs and smaps"), cost);

@@ -64,7 +64,7 @@ fn placement_alone_clears_nothing() {
     assert_eq!((memory.collector(), memory.touches(7, 7)), (None, None));
     assert!(memory.pages(7).is_some());
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
-    // Nor does a policy without a need for accesses.
+    // A policy that needs no accesses clears nothing either.
     let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
     for i in 0..10 {
         memory.look(&one(), at(1_000 * i));
@@ -367,7 +367,7 @@ fn monitors_of_somebody_else_are_left_alone() {
     monitors(&tree);
     tree.write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
     let mut memory = Memory::new(accesses(Choice::Damon), &fs, false);
-    assert!(memory.notes().next().unwrap().contains("somebody else has made 1 monitor(s)"));
+    assert!(memory.notes().next().unwrap().contains("another program has made 1 monitor(s)"));
     memory.look(&one(), at(0));
     drop(memory);
     let state = std::fs::read_to_string(tree.path().join("sys/kernel/mm/damon/admin/kdamonds/0/state")).unwrap();

@@ -18,7 +18,7 @@ pub struct Unanswered {
     pub certain: bool,
 }
 
-/// Whether what is known of it beforehand is right: the pattern of a log.
+/// Checks what can be checked before the first reading: the pattern of a log.
 ///
 /// # Errors
 /// [`StartError::Pattern`]

@@ -128,8 +128,8 @@ impl Clients {
         self.mixed.add(since.count(), joined);
         if let Some(share) = self.mixed.too_many() {
             let why = format!(
-                "{:.0} % of requests came before the answer to the one before, or in pieces: with several under way on a \
-                 connection (HTTP/2, pipelining) it is not known how long each takes; use http:, redis: or postgres:",
+                "{:.0} % of requests came before the previous answer, or in pieces. With several under way on a \
+                 connection (HTTP/2, pipelining) the time of each is unknown; use http:, redis: or postgres:",
                 share * 100.0
             );
             return Err(FetchError::Clients { service: self.service.clone(), why, certain: true });

@@ -25,7 +25,7 @@ pub enum StartError {
     #[error("{0} metrics are more than {MOST}; leave some out")]
     TooMany(usize),
     /// A pattern that is none.
-    #[error("'{pattern}' is no regular expression: {why}; try it with grep -E")]
+    #[error("'{pattern}' is not a regular expression: {why}; try it with grep -E")]
     Pattern {
         /// As given.
         pattern: String,
@@ -106,7 +106,7 @@ impl FetchError {
 
 /// Advice, unless the path is wrong.
 pub(super) fn status_cure(status: u16) -> Option<&'static str> {
-    let logs_in = "it wants to know who asks: name a path that is open, or write cmd: with a program that logs in";
+    let logs_in = "it asks for a login: name a path without one, or write cmd: with a program that logs in";
     matches!(status, 401 | 403).then_some(logs_in)
 }
 

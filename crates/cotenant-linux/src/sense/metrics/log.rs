@@ -99,7 +99,7 @@ impl Followed {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
-            return Err(io::Error::other("it is no regular file; name a log file"));
+            return Err(io::Error::other("it is not a regular file; name a log file"));
         }
         Ok(Self { file, id: identity(&meta), position: 0, partial: Vec::new(), skipping: false })
     }

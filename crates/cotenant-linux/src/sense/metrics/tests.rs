@@ -95,8 +95,8 @@ fn a_command_is_read_again_and_again() {
 fn what_a_command_does_wrong_is_one_line() {
     for (text, why) in [
         ("cmd:true", "printed nothing"),
-        ("cmd:echo 12 apples", "'12 apples', which is no number"),
-        ("cmd:printf '1\\n2\\n'", "no number"),
+        ("cmd:echo 12 apples", "'12 apples', which is not a number"),
+        ("cmd:printf '1\\n2\\n'", "not a number"),
         ("cmd:echo NaN", "NaN"),
         ("cmd:echo inf", "inf"),
         ("cmd:echo 5; exit 3", "exit code 3"),
@@ -175,7 +175,7 @@ fn a_log_is_followed_through_rotation_and_truncation() {
     let (value, count) = log.fetch().unwrap().unwrap();
     assert!(value == 10.0 && count < 500_000, "{count}");
     file.write_all(b"took many ms\n").unwrap();
-    assert!(log.fetch().unwrap_err().to_string().contains("'many', which is no number"));
+    assert!(log.fetch().unwrap_err().to_string().contains("'many', which is not a number"));
     fs::remove_file(&path).unwrap();
     let why = log.fetch().unwrap_err().to_string();
     assert!(why.contains("server.log"), "{why}");
@@ -218,14 +218,14 @@ fn what_is_no_log_says_so() {
     let why = failure(&format!("log:{}/none:x", folder.path().display()));
     assert!(why.contains("/none: No such file"), "{why}");
     let why = failure(&format!("log:{}:x", folder.path().display()));
-    assert!(why.contains("no regular file"), "{why}");
+    assert!(why.contains("not a regular file"), "{why}");
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let why = failure(&format!("log:{}:x", pipe.display()));
-    assert!(why.contains("no regular file"), "{why}");
+    assert!(why.contains("not a regular file"), "{why}");
     let metric = "log:/x:(".parse().unwrap();
     let why = Metrics::start(&[metric], Instant::now()).unwrap_err().to_string();
-    assert!(why.contains("no regular expression"), "{why}");
+    assert!(why.contains("not a regular expression"), "{why}");
 }
 
 /// Holds speed/metrics.
@@ -336,7 +336,7 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| ok(r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#)), "no result"),
         (server(|_| ok("up 1\n")) + "#down", "no series 'down'; it has up"),
         (server(|_| ok("up 1\nload 2\n")), "add #SERIES to the address, one of up, load"),
-        (server(|_| ok("up 1\n")) + "#up,q=0.5", "no histogram"),
+        (server(|_| ok("up 1\n")) + "#up,q=0.5", "not a histogram"),
         (server(|_| ok("up one\n")) + "#up", "line 1, column 4 of the answer: expected a value"),
         (server(|_| open("up 1\n")) + "#up", "was cut: OpenMetrics ends with # EOF"),
         (server(|_| open("up 1\n# EOF\n")) + "#down", "no series 'down'; it has up"),
@@ -417,8 +417,8 @@ fn what_is_asked_before_says_whether_it_will_ever_answer() {
         ("cmd:sleep 1000".to_owned(), Some(""), false),
         (format!("redis:{silent}:p99"), Some(""), false),
         ("log:/nowhere:x".to_owned(), Some("No such file"), true),
-        ("log:/proc:x".to_owned(), Some("no regular file"), true),
-        ("cmd:echo 12 apples".to_owned(), Some("no number"), true),
+        ("log:/proc:x".to_owned(), Some("not a regular file"), true),
+        ("cmd:echo 12 apples".to_owned(), Some("not a number"), true),
         ("cmd:true".to_owned(), Some("printed nothing"), false),
         // Names that need no look-up.
         ("redis:no..host:6379:p99".to_owned(), Some("check the name of the host"), true),

@@ -22,7 +22,7 @@ const SAVED: f64 = 0.1;
 /// of some 0.4 µs; docs/reference/overhead.md).
 const LONG: Duration = Duration::from_secs(10);
 
-/// Limit of adding as a fraction of the time since the last look, so that no look is late.
+/// Adding threads may take this fraction of the time since the last look, so that the next look is not late.
 const PART: f64 = 0.2;
 
 /// Waiting threads, and the budget for adding them.

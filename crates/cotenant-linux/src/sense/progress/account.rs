@@ -10,8 +10,8 @@ const MOST_PER_S: u64 = 1 << 50;
 const MOST_AT_ONCE: u64 = 1 << 62;
 
 /// The note for other cases.
-pub const IMPOSSIBLE: &str = "counts that fall, or that rise by more than 2^50 in a second; the change is left out, and \
-                              progress is unknown for that interval; see what the program gives libcotenant";
+pub const IMPOSSIBLE: &str = "counts that fall, or that rise by more than 2^50 in a second: its progress is unknown \
+     for that interval; see what the program gives libcotenant";
 
 /// The reports of one process.
 #[derive(Debug, Default)]

@@ -69,7 +69,7 @@ impl Producer {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Something else under the name.
-    #[error("it is no anonymous file in memory; link the program with libcotenant")]
+    #[error("it is not an anonymous file in memory; link the program with libcotenant")]
     Foreign,
     /// Of the wrong user, or accessible to others.
     #[error(

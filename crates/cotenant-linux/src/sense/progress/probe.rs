@@ -46,7 +46,7 @@ fn describe(trial: Option<Trial>, ended: bool, root: bool) -> Capability {
         ),
         None if ended => (
             Standing::Missing,
-            "a seccomp filter ends whoever asks for a sealed anonymous file: libcotenant does not ask".to_owned(),
+            "a seccomp filter kills programs that ask for a sealed anonymous file: libcotenant does not ask".to_owned(),
             "allow memfd_create and what follows it in the filter, or let it fail (SECCOMP_RET_ERRNO)",
         ),
         None => (
@@ -55,7 +55,7 @@ fn describe(trial: Option<Trial>, ended: bool, root: bool) -> Capability {
             "allow memfd_create and its seals (Linux 3.17) in the seccomp filter, and room for one file: ulimit -n and -f",
         ),
     };
-    let cost = "programs with libcotenant cannot say how fast they go; --metric still tells";
+    let cost = "programs with libcotenant cannot report their speed; --metric still works";
     Capability::new("progress reports", standing, found, cost, remedy)
 }
 
@@ -75,7 +75,7 @@ mod tests {
         let refused = || Refused::Io(io::ErrorKind::PermissionDenied.into());
         for (trial, ended, part) in [
             (None, false, "no sealed anonymous file"),
-            (None, true, "a seccomp filter ends whoever asks"),
+            (None, true, "a seccomp filter kills programs that ask"),
             (Some(Ok(None)), false, "/proc/PID/fd"),
             (Some(Err(refused())), false, "permission denied"),
             (Some(Err(Refused::Unsealed)), false, "not sealed"),

@@ -121,7 +121,7 @@ fn describe(
         5 => Standing::Available,
         _ => Standing::Limited,
     };
-    let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
+    let cost = "a program that reports no speed, and does none of that steadily, cannot be judged";
     let remedy = "--metric, or libcotenant: in the program, or installed for OpenMP and MPI (libcotenant0)";
     Capability::new("speed of programs that report none", standing, said.collect::<Vec<_>>().join(", "), cost, remedy)
 }

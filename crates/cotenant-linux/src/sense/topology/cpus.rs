@@ -106,7 +106,7 @@ pub(super) fn without_sysfs(
 ) -> Option<Listed> {
     let from_info: CpuSet = info.cpus.keys().copied().collect();
     if !from_info.is_empty() {
-        out.note(format!("{CPU} tells no topology; packages and cores are those of /proc/cpuinfo, caches are unknown"));
+        out.note(format!("{CPU} has no topology; packages and cores are those of /proc/cpuinfo, caches are unknown"));
         let mut found: BTreeMap<(Kind, Option<u32>, u32), CpuSet> = BTreeMap::new();
         for (&cpu, &(package, core)) in &info.cpus {
             let core = core.map(|id| (Kind::Core, package, id));
@@ -123,9 +123,7 @@ pub(super) fn without_sysfs(
     let list = ["online", "possible"].iter().find_map(|file| fs.list(&format!("{CPU}/{file}")));
     if let Some(cpus) = list.filter(|cpus| !cpus.is_empty() && cpus.len() <= MAX_CPUS) {
         if cpus.len() > 1 {
-            out.note(format!(
-                "nothing tells what CPUs {cpus} share; they are taken as one package without shared caches"
-            ));
+            out.note(format!("what CPUs {cpus} share is unknown; they are taken as one package without shared caches"));
         }
         return Some(Listed::untold(cpus));
     }
@@ -141,14 +139,14 @@ pub(super) fn without_sysfs(
 /// include itself.
 pub(super) fn rest(
     cpu: CpuId,
-    told: &CpuSet,
+    listed: &CpuSet,
     covered: &mut CpuSet,
     what: impl Fn() -> String,
     out: &mut Assembly,
 ) -> Option<CpuSet> {
-    let cpus = told.minus(covered);
-    if !cpus.contains(cpu) || cpus.len() < told.len() {
-        out.note(format!("CPU {cpu} reports {} of CPUs {told}, which other CPUs contradict", what()));
+    let cpus = listed.minus(covered);
+    if !cpus.contains(cpu) || cpus.len() < listed.len() {
+        out.note(format!("CPU {cpu} reports {} of CPUs {listed}, which other CPUs contradict", what()));
     }
     if !cpus.contains(cpu) {
         return None;

@@ -36,8 +36,8 @@ impl Allowed {
         if let (Some(task), Some(cpuset)) = (&task, &cpuset)
             && (!task.is_subset(cpuset) || (may.is_some() && task != cpuset))
         {
-            let told = self.cpus.take().unwrap_or_default();
-            out.note(format!("the cpuset allows CPUs {told}, but this process may run on {task}; that is believed"));
+            let listed = self.cpus.take().unwrap_or_default();
+            out.note(format!("the cpuset allows CPUs {listed}, but this process may run on {task}; that is believed"));
         }
         // Whoever reads this runs on one.
         if let Some(told) = self.cpus.take_if(|cpus| !cpus.intersects(online)) {
@@ -48,8 +48,8 @@ impl Allowed {
             self.cpus = task;
         }
         if self.mems.as_ref().is_some_and(|mems| !mems.intersects(nodes)) && !nodes.is_empty() {
-            let told = self.mems.take().unwrap_or_default();
-            out.note(format!("the cpuset allows memory nodes {told}, and there are {nodes}; that is not believed"));
+            let listed = self.mems.take().unwrap_or_default();
+            out.note(format!("the cpuset allows memory nodes {listed}, and there are {nodes}; that is not believed"));
         }
         if self.mems.is_none() {
             self.mems = of(self.task_mems.as_ref(), nodes);

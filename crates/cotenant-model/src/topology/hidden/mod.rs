@@ -79,7 +79,7 @@ impl Latencies {
                 let error = || {
                     let text: String = cell.chars().take(40).collect();
                     let message =
-                        format!("'{text}' is no latency; write nanoseconds, or nothing where none was measured");
+                        format!("'{text}' is not a latency; write nanoseconds, or nothing where none was measured");
                     Located { line: i + 1, column: j + 1, message } // of a cell
                 };
                 let ns: f64 = cell.parse().map_err(|_| error())?;

@@ -130,6 +130,6 @@ fn texts_are_read_with_their_holes() {
     let latencies = Latencies::parse(",,\n40.5,,\n0, 41,\n").unwrap();
     assert_eq!((latencies.get(0, 1), latencies.get(2, 0), latencies.get(1, 2)), (Some(40.5), None, Some(41.0)));
     let error = Latencies::parse(",\n1.0,\n2,x,\n").unwrap_err();
-    assert_eq!(error.to_string(), "3:2: 'x' is no latency; write nanoseconds, or nothing where none was measured");
+    assert_eq!(error.to_string(), "3:2: 'x' is not a latency; write nanoseconds, or nothing where none was measured");
     assert_eq!(Latencies::parse(",\n1,2,3,4\n").unwrap_err().column, 3);
 }

@@ -28,7 +28,7 @@ impl Indexes {
     fn list(&self, text: &str, total: usize) -> Result<Vec<u32>, SyntheticError> {
         let number = |w: &str| match w.parse::<u32>() {
             Ok(n) if n <= MAX_CPU => Ok(n),
-            _ => Err(error(self.at, format!("'{w}' is no index"))),
+            _ => Err(error(self.at, format!("'{w}' is not an index"))),
         };
         let list = text.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
         if list.len() == total {

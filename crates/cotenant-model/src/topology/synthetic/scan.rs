@@ -91,7 +91,7 @@ fn attributes(s: &mut Scanner<'_>, of: Type) -> Result<(Option<u64>, Indexes), S
             // The machine's own memory and memory-side caches are not in our model, but must be valid sizes.
             ("memory", Type::Machine) | ("memorysidecachesize", Type::Node) => drop(size()?),
             ("indexes", _) => indexes = Indexes::read(value, value_at),
-            _ => return Err(error(at, format!("'{name}' is no attribute of this level"))),
+            _ => return Err(error(at, format!("'{name}' is not an attribute of this level"))),
         }
     }
 }

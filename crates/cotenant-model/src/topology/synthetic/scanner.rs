@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         } else {
             None
         };
-        of.ok_or_else(|| error(at, format!("'{}' is no type of level", &self.text[at..self.at])))
+        of.ok_or_else(|| error(at, format!("'{}' is not a type of level", &self.text[at..self.at])))
     }
 }
 

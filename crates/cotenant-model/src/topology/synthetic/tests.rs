@@ -54,7 +54,7 @@ fn unknown_sizes_stay_unknown() {
 fn errors_name_the_column() {
     for (text, column, what) in [
         ("", 1, "no level"),
-        ("package:2 foo:3 pu:1", 11, "'foo' is no type"),
+        ("package:2 foo:3 pu:1", 11, "'foo' is not a type"),
         ("package:2 core", 15, "':' and a number"),
         ("package:2 core:0 pu:1", 16, "0 objects"),
         ("package:2 core:2", 11, "must be pu"),
@@ -67,11 +67,11 @@ fn errors_name_the_column() {
         ("package:2 4 pu:1", 1, "cannot be mixed"),
         ("package:2 [core] pu:1", 11, "only memory nodes"),
         ("package:2 [numa pu:1", 16, "']' is missing"),
-        ("package:2(size=3) pu:1", 11, "no attribute"),
+        ("package:2(size=3) pu:1", 11, "not an attribute"),
         ("l3:2(size=3 pu:1", 13, "no value"),
         ("l3:2(size=many) pu:1", 11, "not a size"),
         ("core:2 pu:2(indexes=0,1,2)", 21, "3 indexes for 4"),
-        ("core:2 pu:2(indexes=0,1,2,99999)", 21, "no index"),
+        ("core:2 pu:2(indexes=0,1,2,99999)", 21, "not an index"),
         ("core:2 pu:2(indexes=package)", 21, "no level 'package'"),
         ("core:2 pu:2(indexes=core:core)", 21, "twice"),
         ("core:2 pu:2(indexes=2*3)", 21, "numbers 3 of 4"),

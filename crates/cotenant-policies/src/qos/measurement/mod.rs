@@ -37,7 +37,7 @@ pub struct Sum {
     /// The speed alone over all pauses so far, if single answers give it.
     #[serde(default)]
     alone: Option<f64>,
-    /// Whether a reading was clipped: the others are from its better moments.
+    /// Whether a reading was clipped, so that the remaining ones show only the better moments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clipped: bool,
     /// Each reading of a metric in a pause.

@@ -20,7 +20,8 @@ mod stage3;
 mod thresholds;
 
 use super::{Origin, Sam, SamConfig, SamState};
-use cotenant_model::action::{Action, ActionOutcome, Decision, Outcome, Proposal};
+use cotenant_model::Decision;
+use cotenant_model::action::{Action, ActionOutcome, Outcome, Proposal};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{CpuId, TaskId, Time};
 use cotenant_model::policy::{Config, Ctx, Policy};

@@ -9,7 +9,7 @@ use cotenant_cli::machine_arg::resolve_beside;
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::{Progress, REDRAW, about, simulating};
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_linux::sense::executable;
 use cotenant_measure::workload::{JobRuns, RunError, Workload};
 use cotenant_setup::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
@@ -82,8 +82,7 @@ struct Found {
 /// An invalid file, a failing program, a refusing policy, or an endless simulation.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let path = args.file.display();
-    let text =
-        bounded::given_text(&args.file).map_err(|e| usage(format!("{path}: {e}; give a workload's TOML file")))?;
+    let text = given::text(&args.file).map_err(|e| usage(format!("{path}: {e}; give a workload's TOML file")))?;
     let spec = Spec::parse(&text, args.here).map_err(|e| usage(format!("{path}:{e}")))?;
     let found = if spec.simulated { simulate(args, &text, &spec)? } else { really(args, &spec)? };
     let code = found.signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal as u8));

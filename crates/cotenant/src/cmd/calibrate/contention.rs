@@ -10,7 +10,7 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::{about, beside};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_linux::sense::usage::Own;
 use cotenant_measure::live::kernel::Study;
 use cotenant_model::machine::Machine;
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     // A damaged profile is found before the measurement, which would otherwise be lost.
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
-    if path.is_file() && bounded::given_text(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
+    if path.is_file() && given::text(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
         let path = path.display();
         return Err(usage(format!("{path}: this is a machine file, which would lose its topology; {other}")));
     }

@@ -46,8 +46,8 @@ pub(super) fn remark(usage: Option<&Usage>) -> Option<f64> {
     let share = usage.share();
     if share > QUIET {
         tell(format_args!(
-            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile ({}); the \
-             next calibration may say something else, also of what is not marked noisy",
+            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile ({}). \
+             The next calibration may say something else, also of what is not marked noisy",
             share * 100.0,
             usage.text()
         ));

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_model::region;
 use cotenant_setup::units;
 use std::ffi::OsString;
@@ -47,7 +47,10 @@ impl Options {
         let mut words = Self::default();
         for word in environment.unwrap_or_default().split_ascii_whitespace() {
             let option = word.strip_prefix(OWN).ok_or_else(|| {
-                usage(format!("COTENANT_CC: '{word}' is no option of ours; it holds options such as {OWN}mode=naps"))
+                usage(format!(
+                    "COTENANT_CC: '{word}' is not an option of ours; it holds options such as \
+                               {OWN}mode=naps"
+                ))
             })?;
             words.set(option)?;
         }
@@ -95,7 +98,7 @@ impl Options {
             }
             "clang" => self.clang_path = Some(path()?),
             "plugin" => self.plugin = Some(path()?),
-            _ => return Err(usage(format!("{OWN}{key} is no option; `cotenant help cc` lists them"))),
+            _ => return Err(usage(format!("{OWN}{key} is not an option; `cotenant help cc` lists them"))),
         }
         Ok(())
     }
@@ -141,7 +144,7 @@ impl Options {
     /// The value of `COTENANT_PASS_REGIONS`.
     pub fn regions(&self) -> Result<Option<String>> {
         let Some(path) = &self.regions else { return Ok(None) };
-        let text = bounded::given_text(path).map_err(|e| {
+        let text = given::text(path).map_err(|e| {
             usage(format!("{}: {e}; give a region file, see docs/reference/regions.md", path.display()))
         })?;
         let (json, warning) = self.of_file(path, &text)?;
@@ -161,8 +164,8 @@ impl Options {
         let highest = highest.filter(|_| !regions.iter().any(|region| region.is_worth(score, coverage)));
         let warning = highest.map(|highest| {
             format!(
-                "{name}: no region is above score {score} and coverage {coverage}, so no code is slowed down; the highest score is {:.3}, \
-                 at a coverage of {:.3}: lower {OWN}min-score or {OWN}min-coverage",
+                "{name}: no region is above score {score} and coverage {coverage}, so no code is slowed \
+                 down. The highest score is {:.3}, at a coverage of {:.3}: lower {OWN}min-score or {OWN}min-coverage",
                 highest.score, highest.coverage
             )
         });

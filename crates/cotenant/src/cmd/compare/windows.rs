@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
         (Some(signal), _) => 128 + signal as u8,
         (None, Some(Row { compared: Compared { name, .. }, .. })) => {
             let why = summary.metrics.iter().find_map(|metric| metric.why.as_ref().filter(|_| metric.name == *name));
-            let why = why.map_or("it told nothing", String::as_str);
+            let why = why.map_or("it reported nothing", String::as_str);
             tell(format_args!("{name} cannot be judged, no pair of windows has readings of it: {why}"));
             NOT_JUDGED
         }

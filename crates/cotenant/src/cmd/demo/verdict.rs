@@ -166,12 +166,12 @@ pub fn judge(phases: &Phases, threads: usize, said: &Said) -> Verdict {
                 Change::Longer => against(qos, alone),
                 _ => format!("p99 {}, as alone as far as these phases can tell", p99(qos)),
             };
-            let dear = if cpus(qos) < SAME * cpus(together) {
+            let cost = if cpus(qos) < SAME * cpus(together) {
                 " That is next to nothing: here the server is quick only if the batch program waits."
             } else {
                 ""
             };
-            format!("cotenant qos helps: {still}. {price}{dear}")
+            format!("cotenant qos helps: {still}. {price}{cost}")
         }
         Change::Longer => format!("cotenant qos did harm here: p99 {}. {price}", p99(qos)),
         _ if harmed => format!(

@@ -148,7 +148,10 @@ impl Args {
 
     fn named(&self) -> Result<Cast> {
         if self.low_pid.contains(&1) && descends_from_the_first() {
-            return Err(usage("every program here descends from process 1, and would pause: name those that give way"));
+            return Err(usage(
+                "every program here descends from process 1, and would pause: name the low-priority \
+                              ones",
+            ));
         }
         let twice =
             |pids: &[u32]| pids.iter().enumerate().find(|(i, pid)| pids[..*i].contains(pid)).map(|(_, pid)| *pid);
@@ -169,10 +172,10 @@ impl Args {
             return Err(usage("--config names the programs by its rules; leave it out, or --high and --low"));
         }
         if high.is_empty() {
-            return Err(usage("no program is to keep its speed; name one with --high, --high-pid or --high-cgroup"));
+            return Err(usage("no high-priority program is named; add one with --high, --high-pid or --high-cgroup"));
         }
         if low.is_empty() {
-            return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
+            return Err(usage("no low-priority program is named; add one with --low, --low-pid or --low-cgroup"));
         }
         let mut notes = Vec::new();
         let metrics = self.metrics(&high, &mut notes)?;
@@ -250,8 +253,7 @@ fn apart(cast: &Cast) -> Result<()> {
     let high: BTreeSet<u32> = cast.high.iter().flat_map(pids).collect();
     match cast.low.iter().flat_map(pids).find(|pid| high.contains(pid)) {
         Some(pid) => Err(usage(format!(
-            "process {pid} is to keep its speed and to nap for that; name it among those of high or of low priority, \
-             and no control group that it is in among the others"
+            "process {pid} is of high and of low priority; name it, or a control group that it is in, only once"
         ))),
         None => Ok(()),
     }

@@ -349,7 +349,8 @@ impl Table {
         let (name, metric) = (&self.names[high], &self.metrics[high]);
         let seconds = self.start.elapsed().as_secs_f64();
         self.news.push(format!(
-            "{name}: {metric} has told nothing for {seconds:.0} s; the low-priority programs run unthrottled until it does"
+            "{name}: no reading of {metric} for {seconds:.0} s; the low-priority programs run unthrottled until one \
+             comes"
         ));
     }
 
@@ -459,7 +460,7 @@ impl Report<'_> {
         let own = format!("own cost {:.2} % of a CPU in {rounds}", overhead * 100.0);
         tell(format_args!("{seconds:.1} s with {controller}; {naps} ordered; {own}"));
         if let Some(duty) = self.duty_asked {
-            tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
+            tell(format_args!("low-priority programs were allowed to run {:.1} % of the time", duty * 100.0));
         }
         if let Some(means) = means(self.place, self.why_limited).strip_prefix("; ") {
             tell(format_args!("means besides naps: {means}"));

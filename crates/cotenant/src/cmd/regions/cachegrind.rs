@@ -25,7 +25,7 @@ const KILLED: u8 = 128;
 /// Whether it can be run here.
 pub(super) fn check(topology: &Topology) -> Result<()> {
     if levels(topology).is_none() {
-        return Err(usage("this machine tells no cache sizes, so none can be simulated; see cotenant topo"));
+        return Err(usage("this machine reports no cache sizes, so none can be simulated; see cotenant topo"));
     }
     if cotenant_linux::sense::executable::find("valgrind".as_ref()).is_none() {
         bail!("valgrind, whose cachegrind simulates caches, is not installed; apt-get install valgrind");
@@ -35,7 +35,7 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
 
 /// Runs the command unmodified, for the time of its code, and under cachegrind, for the lines that it brings in.
 pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Result<Found> {
-    let (first, upper, last) = levels(topology).context("this machine tells no cache sizes")?;
+    let (first, upper, last) = levels(topology).context("this machine reports no cache sizes")?;
     let measured = measure(args, topology)?;
     if !args.quiet {
         tell(format_args!("simulated: first level (code) {first}; data {upper}; last level {last}"));

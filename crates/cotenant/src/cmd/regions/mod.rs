@@ -31,7 +31,7 @@ const LISTED: usize = 15;
 /// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if !(0.0..=1.0).contains(&args.min_coverage) {
-        return Err(usage(format!("--min-coverage {} is no share from 0 to 1", args.min_coverage)));
+        return Err(usage(format!("--min-coverage {} is not a share from 0 to 1", args.min_coverage)));
     }
     let (topology, known) = settings::live_machine(None)?;
     let events = events(args, &topology)?;

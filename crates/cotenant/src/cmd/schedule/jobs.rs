@@ -257,7 +257,7 @@ mod tests {
             ("[[job]]\ncommand = []\n", "q.toml:2:11: command is a line"),
             ("[[job]]\ncommand = ['a', 1]\n", "q.toml:2:11: command: its words are strings"),
             ("[[job]]\nname = 'a'\n", "q.toml:1:1: missing field `command`"),
-            ("[[job]]\ncommand = 'a'\nmemory = '1X'\n", "q.toml:3:10: memory: 'X' is no unit"),
+            ("[[job]]\ncommand = 'a'\nmemory = '1X'\n", "q.toml:3:10: memory: 'X' is not a unit"),
             ("[[job]]\ncommand = 'a'\nthreads = 0\n", "q.toml:3:11: threads is from 1 to 4194304"),
             ("[[job]]\ncommand = 'a'\nthreads = 9223372036854775807\n", "q.toml:3:11: threads is from 1 to"),
             ("[[job]]\ncommand = 'a'\nname = ' '\n", "q.toml:3:8: name is empty"),

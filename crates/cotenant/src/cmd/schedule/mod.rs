@@ -211,7 +211,7 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
         earlier.running.iter().map(|(job, ..)| jobs.all[*job].spec.name.clone()).collect()
     };
     let names = names.join(", ");
-    tell(format_args!("waiting for what the earlier run has left running: {names}; nobody will know its exit code"));
+    tell(format_args!("waiting for what the earlier run has left running: {names}; its exit code stays unknown"));
     for &(job, pid, start) in &earlier.running {
         if let Ok(pidfd) = sys::pidfd_open(pid) {
             use std::os::fd::AsFd;

@@ -10,7 +10,7 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::{beside, simulating};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::given;
 use cotenant_model::Mode;
 use cotenant_model::number::scaled;
 use cotenant_policies::Static;
@@ -32,7 +32,7 @@ const LIMIT: u64 = 1 << 30;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
-    let text = bounded::given_text(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
+    let text = given::text(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut scenario = Scenario::parse(&text, |name| resolve_beside(name, folder, flat_machine::of))
         .map_err(|e| usage(format!("{path}:{e}")))?;

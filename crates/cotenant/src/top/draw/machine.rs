@@ -10,7 +10,7 @@ use ratatui::style::Style;
 use std::collections::BTreeMap;
 
 /// Marks instead of a letter: idle; not a service; a service without a letter.
-const NOBODY: char = '·';
+const IDLE: char = '·';
 const OTHERS: char = '*';
 pub(super) const MANY: char = '#';
 /// It is not known how busy the CPU is.
@@ -55,7 +55,7 @@ impl Machine {
         let more = [(MANY, "services without a letter"), (UNKNOWN, "not known")];
         let more =
             more.into_iter().filter(|(letter, _)| is_drawn(*letter)).map(|(letter, of)| format!(", {letter} {of}"));
-        let legend = format!(" ({OTHERS} others, {NOBODY} idle{})", more.collect::<String>());
+        let legend = format!(" ({OTHERS} others, {IDLE} idle{})", more.collect::<String>());
         let legend = if self.lettered { legend } else { String::new() };
         pen.head(take(room, 1), &format!("{}{legend}", picture.machine()), &end.join(", "));
         for line in self.lines {
@@ -166,7 +166,7 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
             for core in group.iter().flat_map(|domain| &domain.cores) {
                 for cpu in &core.cpus {
                     let (letter, style) = match cpu.whose() {
-                        Whose::Nobody => (NOBODY, dim()),
+                        Whose::Nobody => (IDLE, dim()),
                         Whose::Unknown => (UNKNOWN, dim()),
                         Whose::Others => (OTHERS, Style::new()),
                         Whose::Service(name, _) => {

@@ -403,7 +403,7 @@ impl Steady {
         slowest(&seen.speeds, &state.baseline).is_some_and(missed)
     }
 
-    /// Pauses that also miss the goal question the speed alone.
+    /// If the goal is missed even in pauses, the speed alone may be out of date: it is measured again soon.
     fn measure_soon(&self, state: &mut SteadyState) {
         if state.slow >= DOUBT {
             state.since = self.between_baselines;
