@@ -140,7 +140,7 @@ impl AppTimes {
 
     #[cfg(test)]
     pub fn for_test(name: &str, cpus: f64, waiting: Option<f64>, behind: Vec<Behind>) -> Self {
-        Self { name: name.to_owned(), cpus, waiting, behind, short: false }
+        Self { name: name.to_owned(), cpus, waiting, behind, short: false, brief: false }
     }
 
     /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
