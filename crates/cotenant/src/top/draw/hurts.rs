@@ -1,4 +1,4 @@
-//! Who hurts whom: waits with their causes, and certain losses.
+//! Interference: waits with their causes, and certain losses.
 
 use super::pen::{Pen, dim, take};
 use cotenant_status::hurts;

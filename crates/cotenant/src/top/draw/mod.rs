@@ -251,7 +251,7 @@ fn sums(services: &[&ServiceStatus]) -> String {
 }
 
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
-    pen.head(take(&mut room, 1), "who hurts whom", "");
+    pen.head(take(&mut room, 1), "interference", "");
     let all = hurts::all(picture);
     for text in all.iter().take(usize::from(room.height)) {
         pen.text(take(&mut room, 1), 0, text, Style::new());
