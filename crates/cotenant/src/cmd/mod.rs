@@ -264,7 +264,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("Start here", &["demo", "doctor", "run", "attach", "qos", "schedule"]),
     ("Did it help?", &["compare", "bench"]),
     ("Look back", &["top", "record", "why", "replay", "report"]),
-    ("Run as a service", &["daemon", "status", "pause", "resume", "restore"]),
+    ("Run as a service", &["daemon", "status", "pause", "resume", "slurm", "restore"]),
     ("Know your machine and programs", &["topo", "calibrate", "characterize", "profiles", "sharing", "regions"]),
     ("For policies, papers and tools", &["policies", "decide", "sim", "kernel", "cc", "c++", "completions", "man"]),
 ];

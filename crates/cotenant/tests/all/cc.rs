@@ -143,7 +143,7 @@ fn regions_decide_what_is_slowed_down() {
     // Strictly above; and a file without a slowed region is probably a mistake.
     let (none, said) = marks(&["--cotenant-regions=work.toml", "--cotenant-min-score=0.9"]);
     assert!(none == 0 && said.contains("work.toml: no region is above score 0.9"), "{none}: {said}");
-    assert!(said.contains("the highest score is 0.900") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("The highest score is 0.900") && said.lines().count() == 1, "{said}");
 }
 
 /// A walk in which each step waits for a line of the last-level cache, and a stream from memory.
