@@ -49,6 +49,18 @@ struct Run {
 /// Every speed is below the lower threshold: naps of 40 ms, long enough for signals too, after each run of 10 ms.
 const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,4/1/0"];
 
+/// What was said so far, for whoever reads why a test failed.
+struct Heard(Vec<String>);
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let last = self.0.iter().rev().take(12).rev();
+            eprintln!("said last, of {} lines: {:#?}", self.0.len(), last.collect::<Vec<_>>());
+        }
+    }
+}
+
 impl Run {
     fn start(state: &State, low: &str, options: &[&str]) -> Self {
         Self::start_on(state, ["high", low], [None, None], options)
@@ -97,12 +109,14 @@ impl Run {
 
     /// Waits for a line with all these words.
     fn hear(&self, parts: &[&str]) -> String {
-        let mut heard = None;
+        let mut heard = Heard(Vec::new());
         eventually(&format!("{parts:?} is said"), || {
-            heard = self.said.try_iter().find(|line| parts.iter().all(|part| line.contains(part)));
-            heard.is_some()
+            self.said.try_iter().any(|line| {
+                heard.0.push(line);
+                parts.iter().all(|part| heard.0.last().is_some_and(|line| line.contains(part)))
+            })
         });
-        heard.unwrap()
+        heard.0.pop().unwrap()
     }
 
     /// Sends SIGTERM; returns all further output, and the exit code.
