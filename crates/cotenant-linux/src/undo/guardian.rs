@@ -45,8 +45,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A guardian without an answer for this time is stopped.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A guardian without a report for this time has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A guardian without a report for this time has failed: the first one, before which nothing is changed, and one that
+/// takes the place of another. On a machine that others fill, a program may wait for its first turn.
+pub(super) const FIRST: Duration = Duration::from_secs(60);
+pub(super) const NEXT: Duration = Duration::from_secs(10);
 
 /// A guardian that has not ended this time after its dismissal is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -84,8 +86,8 @@ impl Guardian {
     /// Starts one and waits until it is ready.
     ///
     /// # Errors
-    /// It cannot be started, or ends before it is ready.
-    pub fn start(command: &GuardianCommand, journal: &Path) -> io::Result<Self> {
+    /// It cannot be started, ends before it is ready, or is not ready in time.
+    pub fn start(command: &GuardianCommand, journal: &Path, patience: Duration) -> io::Result<Self> {
         let (mut link, theirs) = UnixStream::pair()?;
         let mut cmd = Command::new(&command.program);
         cmd.arg0("cotenant").args(&command.args).arg("--journal").arg(journal).current_dir("/").env_clear();
@@ -94,7 +96,7 @@ impl Guardian {
         cmd.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let process = around("guardian.spawn", || cmd.spawn())?;
         drop(cmd); // holds the guardian's end of the socket
-        link.set_read_timeout(Some(PATIENCE))?;
+        link.set_read_timeout(Some(patience))?;
         let mut said = [0; READY.len()];
         let answer = around("guardian.ready", || link.read_exact(&mut said));
         let set = sys::set_nonblocking(&link);
@@ -102,7 +104,13 @@ impl Guardian {
         if answer.is_err() || set.is_err() || said != READY.as_bytes() {
             let _ = guardian.process.kill();
             let _ = guardian.process.wait();
-            return Err(io::Error::other("it ended before it was ready"));
+            let late = answer.is_err_and(|e| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut));
+            let why = if late {
+                format!("it was not ready after {patience:?}")
+            } else {
+                "it ended before it was ready".to_owned()
+            };
+            return Err(io::Error::other(why));
         }
         Ok(guardian)
     }

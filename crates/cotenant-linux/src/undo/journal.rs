@@ -8,7 +8,7 @@ use crate::sys::thread::{self, Held, Identity};
 use crate::undo::claims::{ClaimError, Claims};
 use crate::undo::effects::{Effect, Effects, GRACE, Living, Record, Table, Undoer};
 use crate::undo::file::{self, JournalFile};
-use crate::undo::guardian::{Guardian, GuardianCommand};
+use crate::undo::guardian::{self, Guardian, GuardianCommand};
 use crate::undo::report::RestoreReport;
 use crate::undo::restore;
 use crate::undo::state_dir::{Here, OpenError, default_state_dir};
@@ -125,15 +125,15 @@ impl Journal {
     }
 
     fn stand_by(&mut self) -> Result<(), String> {
-        let start = |file: &JournalFile| {
-            Guardian::start(&self.options.guardian, file.path())
+        let start = |file: &JournalFile, patience| {
+            Guardian::start(&self.options.guardian, file.path(), patience)
                 .map_err(|e| format!("nothing is changed: the guardian cannot be started ({e})"))
         };
         let lives = self.active.as_mut().map(|active| active.guardian.lives());
         match &mut self.active {
             Some(_) if lives == Some(true) => {}
             Some(active) => {
-                let next = start(&active.file)?;
+                let next = start(&active.file, guardian::NEXT)?;
                 let mut last = std::mem::replace(&mut active.guardian, next);
                 let (runs, killed) = (last.hear(), last.has_ended());
                 last.bury();
@@ -145,7 +145,7 @@ impl Journal {
                 let dir = &self.options.state_dir;
                 let file = JournalFile::create(dir, &self.here, self.me)
                     .map_err(|e| format!("nothing is changed: no journal can be made ({e})"))?;
-                match start(&file) {
+                match start(&file, guardian::FIRST) {
                     Ok(guardian) => {
                         let compact_above = self.options.compact_above;
                         self.active = Some(Active { file, guardian, compact_above });

@@ -62,7 +62,16 @@ fn shell(here: &Here, line: &str) -> Command {
 
 /// Units per second of a kernel, from its JSON.
 fn speed(json: &[u8]) -> Result<f64> {
-    rate(&serde_json::from_slice(json).context("a kernel did not say how fast it was")?)
+    rate(&serde_json::from_slice(json).context("a kernel did not report its speed")?)
+}
+
+/// Runs a kernel; returns its speed.
+fn run(mut kernel: Command) -> Result<f64> {
+    let out = kernel.stderr(Stdio::piped()).output()?;
+    speed(&out.stdout).with_context(|| {
+        let said = String::from_utf8_lossy(&out.stderr);
+        format!("{}: {}", out.status, said.lines().last().unwrap_or("without a message"))
+    })
 }
 
 fn rate(report: &Value) -> Result<f64> {
@@ -163,14 +172,14 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
             progress.show((round * pairs.len() + p) as f64 / (here.rounds() * pairs.len()) as f64, || {
                 format!("round {} of {}, {high} beside {low}", round + 1, here.rounds())
             });
-            let alone = || speed(&shell(here, &kernel(here, high, 0, short)).output()?.stdout);
+            let alone = || run(shell(here, &kernel(here, high, 0, short)));
             let mut before = alone()?;
             let mut cpus = vec![f64::NAN; ways];
             for i in 0..ways {
                 let way = (i + round) % ways; // another order in each round
                 let rate = if way == 0 {
                     let batch = Batch::start(here, &batch(here, low))?;
-                    let rate = speed(&shell(here, &kernel(here, high, 0, long)).output()?.stdout)?;
+                    let rate = run(shell(here, &kernel(here, high, 0, long)))?;
                     cpus[0] = batch.end()?;
                     rate
                 } else {
@@ -318,7 +327,7 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
     let without = || -> Result<[f64; 2]> {
         let [high, low] = lines(short);
         let mut batch = Batch::start(here, &low)?;
-        let high = speed(&shell(here, &high).output()?.stdout)?;
+        let high = run(shell(here, &high))?;
         batch.0.0.wait()?;
         Ok([high, low_speed()?])
     };
