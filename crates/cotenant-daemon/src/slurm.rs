@@ -78,7 +78,7 @@ pub(crate) struct Table(BTreeMap<String, Use>);
 impl Table {
     fn add(&mut self, workload: &str, cpus: f64, bandwidth: Option<f64>, now: u64) {
         if !self.0.contains_key(workload) && self.0.len() >= WORKLOADS {
-            // Of the user with the most, so that nobody takes the places of others by names for jobs of their own.
+            // Of the user with the most, so that no user takes the places of others by many names for jobs.
             let mut of_user: BTreeMap<&str, usize> = BTreeMap::new();
             self.0.keys().for_each(|name| *of_user.entry(user_of(name)).or_default() += 1);
             let goes = self.0.iter().min_by_key(|(name, used)| (Reverse(of_user[user_of(name)]), used.last));

@@ -376,7 +376,7 @@ fn pages_of_nginx_are_seen() {
     assert_eq!(counts(&mut requests), ([200, 200, 0], 0));
 }
 
-/// Answers `x` at once, and anything else when it is told to.
+/// Answers `x` at once, and anything else on demand.
 static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
 
 fn answer_when_told(stream: &mut TcpStream) {
