@@ -10,8 +10,14 @@ use serde::de::DeserializeOwned;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The socket of this user's daemon, or root's if this user has none.
-fn default_socket() -> Result<PathBuf> {
+/// The named socket, else that of this user's daemon, or root's if this user has none.
+///
+/// # Errors
+/// There is no folder for this user's.
+pub fn socket_or_default(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
     let own = default_state_dir()?.join("control.sock");
     let roots = Path::new("/run/cotenant/control.sock");
     Ok(if !own.exists() && roots.exists() { roots.to_owned() } else { own })
@@ -19,8 +25,7 @@ fn default_socket() -> Result<PathBuf> {
 
 /// Whether a daemon listens there.
 pub fn is_there(socket: Option<&Path>) -> bool {
-    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()));
-    path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
+    socket_or_default(socket).is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
 }
 
 /// Sends a request to the daemon.
@@ -28,7 +33,7 @@ pub fn is_there(socket: Option<&Path>) -> bool {
 /// # Errors
 /// No daemon; a refusal.
 pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) -> Result<T> {
-    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()))?;
+    let path = socket_or_default(socket)?;
     let stream = sys::connect_unix(&path, PATIENCE)
         .map_err(|why| usage(format!("no daemon answers at {} ({why}); start one: cotenant daemon", path.display())))?;
     stream.set_read_timeout(Some(LOOP + PATIENCE))?;

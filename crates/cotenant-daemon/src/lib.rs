@@ -11,7 +11,6 @@ pub mod client;
 mod config;
 mod containers;
 mod control;
-pub mod crew;
 mod desk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -32,6 +31,7 @@ mod services;
 mod shift;
 mod slurm;
 mod speed;
+pub mod summary;
 mod web;
 mod written;
 

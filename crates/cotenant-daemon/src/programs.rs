@@ -1,7 +1,7 @@
 //! The programs of a machine without a daemon: system services and others.
 
-use crate::crew::Crew;
 use crate::services::{SERVICES, units, without_mark};
+use crate::summary::ProcessSummary;
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
@@ -15,7 +15,7 @@ pub struct Program {
     /// The user of its first process.
     pub uid: u32,
     /// Its processes, for people.
-    pub crew: Crew,
+    pub summary: ProcessSummary,
     /// Its processes.
     pub target: Target,
 }
@@ -45,9 +45,9 @@ pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
     let program = |(name, (uid, pids, unit)): (String, (u32, BTreeSet<u32>, Option<&str>))| {
         // A whole control group has counts of its own, such as its shortage of CPUs.
         let folder = unit.filter(|path| !in_part.contains(path)).and_then(|path| census.folder(path));
-        let crew = Crew::of(&name, &pids, residents);
+        let summary = ProcessSummary::of(&name, &pids, residents);
         let target = folder.map_or_else(|| Target::Pids(pids.into_iter().collect()), Target::Cgroup);
-        (name, Program { uid, crew, target })
+        (name, Program { uid, summary, target })
     };
     found.into_iter().take(SERVICES).map(program).collect()
 }

@@ -2,8 +2,8 @@
 
 use crate::config::{Matches, Rule, Terms};
 use crate::containers::{CONTAINERS, Container, Containers};
-use crate::crew::Crew;
 use crate::parties::{Parties, Party, may_all};
+use crate::summary::ProcessSummary;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::sense::called::Called;
@@ -45,7 +45,7 @@ pub(crate) struct Service {
     /// For a program, its current processes, with accompanying ones.
     pub members: Vec<u32>,
     /// Processes now that the rule itself names, for people.
-    pub crew: Crew,
+    pub summary: ProcessSummary,
 }
 
 impl Service {
@@ -105,7 +105,7 @@ impl Service {
             uid,
             mixed: false,
             members,
-            crew: Crew::default(),
+            summary: ProcessSummary::default(),
         }
     }
 
@@ -499,9 +499,9 @@ fn named(
         let place = (rule, key);
         let key = container.as_ref().map_or_else(|| place.1.clone(), key_of);
         let container = container.map(|container| container.identity.clone());
-        let crew = Crew::of(&name, &pids, residents);
+        let summary = ProcessSummary::of(&name, &pids, residents);
         let members = if group { Vec::new() } else { pids.union(&comes).copied().collect() };
-        let mut service = Service { name, key, place, rule, terms, container, target, uid, mixed, members, crew };
+        let mut service = Service { name, key, place, rule, terms, container, target, uid, mixed, members, summary };
         service.set_apart(mixed);
         services.insert(service.name.clone(), service);
     }

@@ -160,7 +160,7 @@ fn containers_are_found_by_what_the_bridge_tells() {
     };
     let found = |rules: &str| -> Vec<(String, usize, Class, usize)> {
         let found = machine.services(rules, list(), 0);
-        found.into_values().map(|s| (s.name, s.rule, s.terms.class, s.crew.processes)).collect()
+        found.into_values().map(|s| (s.name, s.rule, s.terms.class, s.summary.processes)).collect()
     };
     let one = |name: &str, rule, class, processes| (name.to_owned(), rule, class, processes);
     let database = rule("db", "namespace = \"sh*\", container = \"postgres\"", "high");

@@ -319,7 +319,7 @@ impl Shift<'_> {
                     COTENANT_RULE = &*by,
                     COTENANT_CGROUP = group,
                     "{name} is managed: rule {by}, {}{}",
-                    count(service.crew.processes as u64, "process"),
+                    count(service.summary.processes as u64, "process"),
                     if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
                 self.logbook.manage(app, &by, &service);
@@ -454,7 +454,7 @@ impl Shift<'_> {
             let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
             self.logbook.watch.fill(
                 *app,
-                service.crew.fill(ServiceStatus {
+                service.summary.fill(ServiceStatus {
                     name: service.name.clone(),
                     goal: (terms.class == Class::High).then_some(terms.goal),
                     rule: rule.name.clone(),

@@ -264,7 +264,7 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
         .iter()
         .map(|(name, (service, app))| {
             let known = ServiceStatus { name: name.clone(), uid: service.uid, ..ServiceStatus::default() };
-            watch.fill(*app, service.crew.fill(known))
+            watch.fill(*app, service.summary.fill(known))
         })
         .collect();
     let uptime = host.now().as_secs_f64();

@@ -5,9 +5,9 @@ use cotenant_model::text;
 use cotenant_status::status::ServiceStatus;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a look at its processes tells of a service.
+/// What a look shows of a service's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Crew {
+pub struct ProcessSummary {
     /// The number of its processes.
     pub processes: usize,
     /// The oldest of them.
@@ -18,7 +18,7 @@ pub struct Crew {
     within: String,
 }
 
-impl Crew {
+impl ProcessSummary {
     /// The processes of a service, among these residents.
     pub fn of(service: &str, pids: &BTreeSet<u32>, residents: &BTreeMap<u32, Resident>) -> Self {
         let found = || pids.iter().filter_map(|pid| Some((*pid, residents.get(pid)?)));
@@ -49,9 +49,9 @@ impl Crew {
 
 /// The common beginning of two paths, in whole components.
 fn common<'a>(a: &'a str, b: &str) -> &'a str {
-    let same = a.split_inclusive('/').zip(b.split_inclusive('/'));
-    let part = |part: &str| part.trim_end_matches('/').to_owned();
-    let length: usize = same.take_while(|(a, b)| part(a) == part(b)).map(|(a, _)| a.len()).sum();
+    let parts = a.split_inclusive('/').zip(b.split_inclusive('/'));
+    let same = parts.take_while(|(a, b)| a.trim_end_matches('/') == b.trim_end_matches('/'));
+    let length: usize = same.map(|(a, _)| a.len()).sum();
     a[..length].trim_end_matches('/')
 }
 
