@@ -58,6 +58,11 @@ pub struct TaskStat {
     pub policy: u32,
 }
 
+/// Whether a scheduling policy is a real-time or deadline one (`SCHED_FIFO` 1, `SCHED_RR` 2, `SCHED_DEADLINE` 6).
+pub fn is_real_time(policy: u32) -> bool {
+    matches!(policy, 1 | 2 | 6)
+}
+
 impl TaskStat {
     /// Parses the line. The name ends at the *last* parenthesis, because it may contain some.
     ///
@@ -109,7 +114,7 @@ impl TaskStat {
 
     /// Whether it runs under a real-time or deadline policy (`SCHED_FIFO` 1, `SCHED_RR` 2, `SCHED_DEADLINE` 6).
     pub fn is_real_time(&self) -> bool {
-        matches!(self.policy, 1 | 2 | 6)
+        is_real_time(self.policy)
     }
 
     /// Why Cotenant leaves such a task alone, if it does.

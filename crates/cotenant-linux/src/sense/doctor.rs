@@ -34,7 +34,7 @@ fn performance_events(root: &Path) -> Capability {
     // Filters of containers refuse it whatever the kernel says there.
     let refused = (root == Path::new("/")).then(perf::refused).flatten();
     let remedy = match &refused {
-        Some(why) => events_remedy(&why.to_string()),
+        Some(why) => events_remedy(why),
         None => "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary",
     };
     let (standing, found) = match refused {

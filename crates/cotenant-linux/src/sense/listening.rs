@@ -13,12 +13,16 @@ use std::{fs, io};
 /// namespace of its own, in which nothing listens.
 const WHERE: [&str; 2] = ["self", "1"];
 
+/// These, with their namespaces, each once.
+fn places() -> impl Iterator<Item = (&'static str, u64)> {
+    let mut known = BTreeSet::new();
+    WHERE.into_iter().filter_map(move |at| namespace(at).filter(|inode| known.insert(*inode)).map(|inode| (at, inode)))
+}
+
 /// What these processes listen on, in our network namespace or the machine's; those of the same number count once.
 pub fn services(pids: &[u32]) -> Vec<Service> {
     let mut found: Vec<Service> = Vec::new();
-    let mut known = BTreeSet::new();
-    for at in WHERE {
-        let Some(namespace) = namespace(at).filter(|namespace| known.insert(*namespace)) else { continue };
+    for (at, namespace) in places() {
         let mut here = pids.iter().filter(|pid| self::namespace(&pid.to_string()) == Some(namespace)).peekable();
         if here.peek().is_none() {
             continue;
@@ -51,8 +55,7 @@ pub fn namespace_of(port: u16) -> Option<u32> {
 pub fn clients(servers: &BTreeSet<u32>, of: impl Iterator<Item = u32>) -> BTreeSet<u32> {
     let served: BTreeSet<u64> = servers.iter().flat_map(|pid| sockets_of(*pid)).collect();
     let mut theirs = BTreeSet::new();
-    let places = WHERE.into_iter().filter(|at| *at == "self" || namespace(at) != namespace("self"));
-    let tables = places.flat_map(|at| ["tcp", "tcp6"].map(|name| table_of(at, name)));
+    let tables = places().flat_map(|(at, _)| ["tcp", "tcp6"].map(|name| table_of(at, name)));
     let tables: Vec<String> = tables.filter_map(Result::ok).collect();
     let open: BTreeSet<u16> = tables
         .iter()

@@ -5,6 +5,7 @@ use crate::sense::perf::{Counting, Kernel, Opener, Pmu};
 use cotenant_model::{Counters, Signal};
 use serde::Serialize;
 use std::fmt;
+use std::io;
 
 /// Observability of a machine, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,8 +84,8 @@ impl fmt::Display for TierReport {
 pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
 /// What lets events be counted that were refused like this. The kernel's own settings are another error.
-pub(crate) fn events_remedy(why: &str) -> &'static str {
-    let is_filter = ["(os error 1)", "(os error 38)"].iter().any(|number| why.contains(number));
+pub(crate) fn events_remedy(why: &io::Error) -> &'static str {
+    let is_filter = matches!(why.raw_os_error(), Some(libc::EPERM | libc::ENOSYS));
     if is_filter { FILTERED } else { PARANOID }
 }
 
@@ -165,8 +166,7 @@ fn why_missing<K: Kernel>(signal: Signal, found: &Found<'_, K>) -> (String, Stri
         (Counting::Software, _) if hardware => {
             return text("hardware counters were not asked for", "leave counting on");
         }
-        (_, Some(opener)) if !usable(found) => {
-            let why = opener.refused.as_ref().map_or("", |(_, why)| why);
+        (_, Some(Opener { refused: Some((_, why)), .. })) if !usable(found) => {
             return (format!("perf_event_open is refused: {why}"), events_remedy(why).to_owned());
         }
         _ => {}

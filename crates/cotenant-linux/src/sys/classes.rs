@@ -1,6 +1,7 @@
 //! Scheduling policies of threads, and the right to change them.
 
 use super::{check, check_long};
+use cotenant_model::proc_text;
 use std::ffi::c_int;
 use std::io;
 
@@ -17,7 +18,7 @@ pub fn getscheduler(tid: u32) -> io::Result<c_int> {
 /// Whether a thread has a real-time or deadline policy; false if it has ended.
 pub fn is_real_time(tid: u32) -> bool {
     const SCHED_RESET_ON_FORK: c_int = 0x4000_0000;
-    getscheduler(tid).is_ok_and(|policy| matches!(policy & !SCHED_RESET_ON_FORK, 1 | 2 | 6))
+    getscheduler(tid).is_ok_and(|policy| proc_text::is_real_time((policy & !SCHED_RESET_ON_FORK).cast_unsigned()))
 }
 
 /// Gives a thread a policy without a real-time priority; its nice value stays.

@@ -98,8 +98,8 @@ pub struct Usage {
     pub had_children: bool,
 }
 
-/// Page faults of a child that runs: a static program that does nothing has 27, a shell's copy of itself 21, one that
-/// cannot execute its program at most 4.
+/// Page faults of a child that runs. Measured with dash on x86-64: a static program that does nothing has 27, a shell's
+/// copy of itself 21, one that cannot execute its program at most 4.
 const RAN_FAULTS: u64 = 12;
 
 /// Reaps one ended child; `None` without one.

@@ -45,9 +45,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A guardian without an answer for this time is stopped.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// A guardian without a report for this time has failed: the first one, before which nothing is changed, and one that
-/// takes the place of another. On a machine that others fill, a program may wait for its first turn.
+/// The first guardian has failed without a report for this time. Nothing is changed before it, and on a machine that
+/// others fill a program may wait for its first turn.
 pub(super) const FIRST: Duration = Duration::from_secs(60);
+
+/// The same of one that takes the place of another, while changes stand.
 pub(super) const NEXT: Duration = Duration::from_secs(10);
 
 /// A guardian that has not ended this time after its dismissal is stopped.

@@ -3,21 +3,17 @@
 use super::status::DaemonArgs;
 use anyhow::Result;
 use cotenant_cli::print_page;
-use cotenant_daemon::client::ask;
+use cotenant_daemon::client::{ask, socket_or_default};
 use cotenant_daemon::jobs::{Step, steps};
 use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_status::status::Status;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   cotenant slurm --check";
-
-/// Where a daemon of root listens.
-const SOCKET: &str = "/run/cotenant/control.sock";
 
 /// Arguments of `cotenant slurm`.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,10 +30,10 @@ pub struct Args {
 /// Runs the subcommand; the exit code is 1 if a step is missing.
 ///
 /// # Errors
-/// Standard output takes no more.
+/// There is no folder for a socket; standard output takes no more.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let socket = args.daemon.socket().unwrap_or(Path::new(SOCKET));
-    let status = ask::<Status>(Some(socket), Request::Status).map_err(|why| format!("{why:#}"));
+    let socket = socket_or_default(args.daemon.socket())?;
+    let status = ask::<Status>(Some(&socket), Request::Status).map_err(|why| format!("{why:#}"));
     let all = steps(&FsRoot::live(), &socket.with_file_name("slurm"), &status);
     print_page(|out| {
         for Step { what, found, remedy, checked } in &all {

@@ -68,7 +68,7 @@ impl Known<'_> {
             (Some((BehindKind::Quota, _)), _) => "by the quota of its control group: raise its cpu.max".to_owned(),
             (Some((BehindKind::Unknown, _)), _) => "behind programs that are not known".to_owned(),
             (None, Some(others)) if others.others < HELD_UP => own,
-            (None, _) => "behind other programs: root is told which (`sudo cotenant top`)".to_owned(),
+            (None, _) => "behind other programs: as root, `cotenant top` names them".to_owned(),
         };
         Some(format!("{held}, {why}"))
     }
@@ -134,7 +134,7 @@ mod tests {
                 ["75 % of what it could use, behind its own", two],
             ),
             (said(2.0, 2.0, Some((BehindKind::Quota, "")), large, 3), ["cpu.max", "3 moves; `cotenant compare`"]),
-            (said(2.0, 2.0, None, large, 0), ["root is told which", "nothing was moved"]),
+            (said(2.0, 2.0, None, large, 0), ["as root, `cotenant top`", "nothing was moved"]),
             (said(0.01, 0.0, None, large, 0), ["could hardly use a CPU", "such as input"]),
         ] {
             assert!(told.starts_with("in short: ") && parts.iter().all(|part| told.contains(part)), "{told}");

@@ -33,7 +33,7 @@ const KEPT: f64 = 0.8;
 
 /// What is read of latencies.
 #[derive(Clone, Copy, Debug)]
-pub enum Read {
+pub enum Statistic {
     /// A quantile.
     Quantile(f64),
     /// How many clients have waited for longer than this, on average over time.
@@ -44,7 +44,7 @@ pub enum Read {
 #[derive(Debug)]
 pub struct Clients {
     service: Service,
-    read: Read,
+    statistic: Statistic,
     /// Time of a reading.
     every: Duration,
     requests: Option<(Requests, Windows)>,
@@ -78,9 +78,9 @@ impl Mixed {
 }
 
 impl Clients {
-    pub fn new(service: Service, read: Read, every: Duration) -> Self {
+    pub fn new(service: Service, statistic: Statistic, every: Duration) -> Self {
         let (requests, before, answers, mixed) = (None, None, Answers::default(), Mixed::default());
-        Self { service, read, every, requests, place: None, begun: Instant::now(), before, answers, mixed }
+        Self { service, statistic, every, requests, place: None, begun: Instant::now(), before, answers, mixed }
     }
 
     /// Latencies of all requests, from now on too.
@@ -135,12 +135,12 @@ impl Clients {
             return Err(FetchError::Clients { service: self.service.clone(), why, certain: true });
         }
         let (window, count, direction) = (now - begin, since.count(), Direction::LowerIsBetter);
-        let value = match self.read {
-            Read::Quantile(q) => since.quantile(q).map(|ns| ns / 1e9),
-            Read::Beyond(time) if counted_s > 0.0 => {
+        let value = match self.statistic {
+            Statistic::Quantile(q) => since.quantile(q).map(|ns| ns / 1e9),
+            Statistic::Beyond(time) if counted_s > 0.0 => {
                 since.beyond(time.as_nanos() as f64).map(|ns| ns / 1e9 / counted_s)
             }
-            Read::Beyond(_) => None,
+            Statistic::Beyond(_) => None,
         };
         Ok(value.map(|value| Measured { value, window, count, direction }))
     }
@@ -192,7 +192,7 @@ impl Clients {
 
 /// Whether it can be seen here what clients of a service wait.
 pub fn sees_clients(service: &Service) -> bool {
-    Clients::new(service.clone(), Read::Quantile(QUANTILE), EVERY).see().is_ok()
+    Clients::new(service.clone(), Statistic::Quantile(QUANTILE), EVERY).see().is_ok()
 }
 
 /// Of each request once.

@@ -1,6 +1,6 @@
 //! One reader for all sources.
 
-use super::clients::{Clients, Read};
+use super::clients::{Clients, Statistic};
 use super::command::Command;
 use super::credentials::Credentials;
 use super::error::{FetchError, StartError};
@@ -38,8 +38,8 @@ impl Fetcher {
             }
             MetricSource::Clients { service, beyond } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
-                let read = beyond.map_or(Read::Quantile(quantile), Read::Beyond);
-                Self::Clients(Box::new(Clients::new(service.clone(), read, metric.every)))
+                let statistic = beyond.map_or(Statistic::Quantile(quantile), Statistic::Beyond);
+                Self::Clients(Box::new(Clients::new(service.clone(), statistic, metric.every)))
             }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);

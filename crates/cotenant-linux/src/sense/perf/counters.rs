@@ -81,7 +81,7 @@ pub struct Opener<K> {
     /// Tasks with fewer counters than planned for want of descriptors.
     pub short: usize,
     /// Tasks with refused counters, and the kernel's last error.
-    pub refused: Option<(usize, String)>,
+    pub refused: Option<(usize, io::Error)>,
     /// Groups that were split because they never counted.
     pub split: usize,
 }
@@ -117,7 +117,7 @@ impl<K: Kernel> Opener<K> {
                 Err(Failure::Late) => return Opened::Late,
                 Err(Failure::Refused(error)) => {
                     let before = self.refused.take().map_or(0, |(n, _)| n);
-                    self.refused = Some((before + 1, error.to_string()));
+                    self.refused = Some((before + 1, error));
                     return Opened::Refused;
                 }
             }

@@ -42,8 +42,8 @@ pub(super) fn insert(
     for cache in caches {
         // What lies behind a cache is shared by all of its CPUs.
         let behind = by_level.range(cache.level + 1..).next().filter(|_| cache.cpus.len() > 1).map(|(_, sets)| sets);
-        let is_wider = |set: &CpuSet| set.is_subset(&cache.cpus) && *set != cache.cpus;
-        let mut parts: Vec<CpuSet> = behind.into_iter().flatten().filter(|set| is_wider(set)).cloned().collect();
+        let is_part = |set: &CpuSet| set.is_subset(&cache.cpus) && *set != cache.cpus;
+        let mut parts: Vec<CpuSet> = behind.into_iter().flatten().filter(|set| is_part(set)).cloned().collect();
         if parts.len() > 1 {
             out.note(format!(
                 "the L{} cache of CPUs {} is shared by more CPUs than the caches behind it, which cannot be; it is taken \

@@ -39,7 +39,7 @@ impl Allowed {
             let listed = self.cpus.take().unwrap_or_default();
             out.note(format!("the cpuset allows CPUs {listed}, but this process may run on {task}; that is believed"));
         }
-        // Whoever reads this runs on one.
+        // The process that reads this runs on one.
         if let Some(told) = self.cpus.take_if(|cpus| !cpus.intersects(online)) {
             let told = if told.is_empty() { "no CPUs".to_owned() } else { format!("CPUs {told}") };
             out.note(format!("the cpuset allows {told}, and CPUs {online} are online; that is not believed"));

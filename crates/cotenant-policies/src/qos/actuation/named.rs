@@ -37,7 +37,9 @@ impl Named {
             let named = behind.into_iter().filter(|(_, seconds)| *seconds >= NOT_THEIRS * all).map(|(app, _)| app);
             match &mut self.only {
                 Some(only) => only.extend(named),
-                None if before.is_none_or(|before| before.duty >= 1.0) => self.only = Some(named.collect()),
+                None if before.is_none_or(|before| before.duty >= 1.0) => {
+                    self.only = Some(named.collect()).filter(|only: &BTreeSet<_>| !only.is_empty());
+                }
                 None => {} // all were throttled for something else
             }
         }

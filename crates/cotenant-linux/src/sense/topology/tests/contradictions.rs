@@ -110,7 +110,7 @@ fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
     }
 }
 
-/// Nobody runs in a group without CPUs.
+/// No process runs in a group without CPUs.
 #[test]
 fn a_cpuset_without_cpus_that_are_there_is_not_believed() {
     let dump = simple("empty-cpuset", 4);
